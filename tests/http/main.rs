@@ -71,6 +71,7 @@ mod special_files;
 mod ssi;
 mod stage;
 mod status;
+mod status_events;
 mod stub_status;
 mod sub_filter;
 mod subrequests;

@@ -17,6 +17,7 @@ mod cache;
 mod certificates;
 mod dav;
 mod faults;
+mod findings;
 mod hits;
 mod http3;
 mod lifecycle;

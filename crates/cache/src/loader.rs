@@ -9,7 +9,7 @@
 //! One task per store, see [`crate::background`]. Never makes a request wait, and never reads contents.
 
 use std::io;
-use std::sync::atomic::Ordering::{AcqRel, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -92,6 +92,10 @@ impl Store {
     /// One complete walk.
     async fn walk(self: &Arc<Self>) -> io::Result<()> {
         let mut pace = Pace::new(self.options().loader);
+        let own = fs::stat_only(&self.own_io(), self.names().directory(), Symlinks::Follow).await;
+        if let Ok(found) = own {
+            self.device.store(found.dev, Relaxed);
+        }
         if let Some(directory) = self.names().temp_directory() {
             let directory = directory.to_vec();
             let found = self.each_entry(&directory, &mut pace, &mut |_| {}).await;

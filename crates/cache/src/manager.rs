@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use nowait_runtime::events::{self, EventKind};
 use nowait_runtime::fs;
 use nowait_runtime::task::{Either, select};
 use nowait_runtime::worker::stopping;
@@ -178,10 +179,14 @@ impl Store {
         self.rescan();
         let directory = String::from_utf8_lossy(self.names().directory());
         if was_sealed {
-            self.notice(format_args!("cache \"{directory}\" stores objects again"));
+            let text = format_args!("cache \"{directory}\" stores objects again");
+            events::record(EventKind::CacheStores, &directory, text);
+            self.notice(text);
         } else {
             let seconds = outage.as_secs();
-            self.notice(format_args!("cache \"{directory}\" is in use again after {seconds} s"));
+            let text = format_args!("cache \"{directory}\" is in use again after {seconds} s");
+            events::record(EventKind::DiskBack, &directory, text);
+            self.notice(text);
         }
     }
 

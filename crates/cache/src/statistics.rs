@@ -16,6 +16,10 @@ macro_rules! counters {
         pub struct Statistics {
             /// Name of the keys zone.
             pub zone: String,
+            /// Its directory.
+            pub directory: String,
+            /// The device of its file system, `MAJOR:MINOR`. `None`: not known yet.
+            pub device: Option<String>,
             /// Objects in the cache.
             pub entries: u64,
             /// Bytes on the disk.

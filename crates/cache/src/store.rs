@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use nowait_runtime::events::{self, EventKind};
 use nowait_runtime::fs::{self, Aio, Io};
+use nowait_runtime::mounts;
 use nowait_runtime::pool::{Pool, PoolConfig};
 use rustc_hash::FxHashSet;
 
@@ -123,6 +125,8 @@ pub struct Store {
     pool: Pool,
     /// No fills begin before this time (ms since 1970), because the disk was full.
     full_until: AtomicU64,
+    /// The device number of its directory; 0: not known yet.
+    pub(crate) device: AtomicU64,
     /// Bytes that the manager has to remove, since the disk had no room.
     wanted_bytes: AtomicU64,
     /// The number of times room was made since an object was last stored.
@@ -189,6 +193,7 @@ impl Store {
             counters: StoreCounters::default(),
             pool: Pool::new(config),
             full_until: AtomicU64::new(0),
+            device: AtomicU64::new(0),
             wanted_bytes: AtomicU64::new(0),
             room_tries: AtomicU32::new(0),
             memory: options
@@ -315,14 +320,17 @@ impl Store {
             HealthChange::OutOfUse(why) => {
                 count(&self.counters.outages);
                 let (path, why) = (path(), why.name());
-                self.error(format_args!("cache \"{path}\" is out of use: its disk is {why}"));
+                let text = format_args!("cache \"{path}\" is out of use: its disk is {why}");
+                events::record(EventKind::DiskOut, &path, text);
+                self.error(text);
             }
             HealthChange::Sealed(is_read_only) => {
                 let why = if is_read_only { "read-only" } else { "not writable" };
                 let path = path();
-                self.error(format_args!(
-                    "cache \"{path}\" stores no new objects: its disk is {why}"
-                ));
+                let text =
+                    format_args!("cache \"{path}\" stores no new objects: its disk is {why}");
+                events::record(EventKind::CacheSealed, &path, text);
+                self.error(text);
                 // The manager tries the disk from now on.
                 self.index.wake_manager();
             }
@@ -530,6 +538,11 @@ impl Store {
         let options = self.options();
         let mut statistics = Statistics {
             zone: options.zone.clone(),
+            directory: String::from_utf8_lossy(self.names.directory()).into_owned(),
+            device: match self.device.load(Relaxed) {
+                0 => None,
+                number => Some(mounts::device_name(number)),
+            },
             entries: usage.stored,
             entries_max: usage.keys_max,
             bytes: usage.blocks * BLOCK_BYTES,

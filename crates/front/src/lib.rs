@@ -12,7 +12,6 @@ pub mod address;
 pub mod bind;
 pub mod frames;
 pub mod handover;
-pub mod histogram;
 pub mod limit;
 pub mod listen;
 pub mod log;

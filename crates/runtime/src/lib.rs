@@ -11,7 +11,7 @@
 //!
 //! | Layer | Files |
 //! |---|---|
-//! | facts and small structures | `stats`, `hooks`, `table`, `panic`, `peak`, `receive_epoch`, `time/` (clocks, timer wheel), `net/address`, `net/packet` |
+//! | facts and small structures | `histogram`, `events`, `stats`, `hooks`, `table`, `panic`, `peak`, `receive_epoch`, `time/` (clocks, timer wheel), `net/address`, `net/packet` |
 //! | memory for receiving and sending | `buf/` but for `chain` |
 //! | what other threads see of a worker | `inbox`, `handovers`, `workers` |
 //! | file systems; thread pools; the guard | `mounts/`, `pool/`, `guard` |
@@ -29,8 +29,10 @@
 
 pub mod buf;
 pub mod driver;
+pub mod events;
 pub mod fs;
 pub mod guard;
+pub mod histogram;
 pub mod loops;
 pub mod mounts;
 pub mod net;

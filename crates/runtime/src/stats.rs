@@ -9,6 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::events::{self, EventKind};
+
+/// Turns from this length on are events, in nanoseconds: 50 ms.
+pub const LONG_TURN_NS: u64 = 50_000_000;
+
 /// Number of buckets: bucket `n` counts turns of less than 2ⁿ µs that fit in no earlier one; the
 /// last one counts all longer turns.
 pub const BUCKETS: usize = 24;
@@ -61,6 +66,9 @@ impl Blocked {
             self.longest_ns.store(ns, Relaxed);
             *self.longest_label.lock().unwrap_or_else(PoisonError::into_inner) = label();
         }
+        if ns >= LONG_TURN_NS {
+            note_long_turn(ns);
+        }
     }
 
     pub fn snapshot(&self) -> BlockedSnapshot {
@@ -71,6 +79,22 @@ impl Blocked {
             longest_label: *self.longest_label.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
+}
+
+/// An event for a long turn of this thread.
+#[cold]
+fn note_long_turn(ns: u64) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("event loop");
+    let cause = match label() {
+        "" => "unknown work",
+        label => label,
+    };
+    let text = format_args!(
+        "a turn of the event loop of {name} took {:.1} ms, last at work: {cause}",
+        ns as f64 / 1e6
+    );
+    events::announce(EventKind::EventLoopBlocked, name, text);
 }
 
 impl BlockedSnapshot {

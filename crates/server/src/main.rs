@@ -3,6 +3,7 @@
 
 mod builtin;
 mod cache_command;
+mod certificate_watch;
 mod cli;
 mod command_hints;
 mod commands;

@@ -9,19 +9,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nowait_conf::Bundle;
 use nowait_front::log::directives::ErrorLogTo;
+use nowait_runtime::events::{self as status_events, EventKind, Severity};
 use nowait_sys::signal::{Signal, Signals};
 use nowait_sys::user::{self, DropError};
 use nowait_sys::{limits, process};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::certificate_watch::CertificateWatch;
 use crate::config::{self, Loaded};
 use crate::config_path::ConfigPath;
 use crate::engine::{Activation, Engine};
-use crate::events::{self, EventQueue, ServerEvent};
+use crate::events::{self, EventQueue, Events, ServerEvent};
 use crate::log::{Level, OsErrorText, Sink, StartupLog};
 use crate::log_process::{LineSender, LogFile};
 use crate::logs::{PassedLogs, sinks};
@@ -63,6 +65,7 @@ pub fn run(start: ServerStart) -> u8 {
             return EXIT_FATAL;
         }
     };
+    log_status_events(&events);
     let control = ServerControl {
         socket,
         log,
@@ -77,8 +80,22 @@ pub fn run(start: ServerStart) -> u8 {
         applying: None,
         watchdog_interval,
         watchdog: None,
+        certificates: CertificateWatch::default(),
     };
     control.run()
+}
+
+/// Writes lines about status events, such as a pool that is nearly full.
+fn log_status_events(events: &Events) {
+    let events = events.clone();
+    status_events::listen(move |event| {
+        let level = match event.kind.severity() {
+            Severity::Info => Level::Notice,
+            Severity::Warning => Level::Warn,
+            Severity::Error => Level::Error,
+        };
+        events.send(ServerEvent::Log(level, event.text.clone()));
+    });
 }
 
 /// Applies user, limits and environment to the new process: first everything that needs root.
@@ -175,6 +192,8 @@ struct ServerControl {
     watchdog_interval: Option<Duration>,
     /// From the first generation on.
     watchdog: Option<Watchdog>,
+    /// Warns of certificates that expire.
+    certificates: CertificateWatch,
 }
 
 impl ServerControl {
@@ -193,6 +212,7 @@ impl ServerControl {
                 }
             }
             self.watch();
+            self.certificates.check(Instant::now(), SystemTime::now());
             if self.is_over() {
                 return self.end();
             }
@@ -209,7 +229,8 @@ impl ServerControl {
         }
         let deadline = self.shutdown.and_then(|shutdown| shutdown.deadline);
         let watched = self.watchdog.as_ref().map(Watchdog::deadline);
-        let deadline = deadline.into_iter().chain(watched).min();
+        let certificates = self.certificates.deadline();
+        let deadline = deadline.into_iter().chain(watched).chain(certificates).min();
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         if let Err(error) = rustix::event::poll(&mut fds, left.as_ref())
@@ -267,6 +288,10 @@ impl ServerControl {
             Ok(Some(ToServer::Reopen(logs))) => self.reopen(logs),
             Ok(Some(ToServer::LateLogs(logs))) => self.replace_logs(logs),
             Ok(Some(ToServer::Purge(id, order))) => self.engine.purge(id, order),
+            Ok(Some(ToServer::ReloadFailed(reason))) => {
+                let text = format_args!("a new configuration was refused: {reason}");
+                status_events::record(EventKind::ConfigurationRefused, "configuration", text);
+            }
             Ok(Some(ToServer::Quit)) => self.quit(),
             Ok(Some(ToServer::Terminate)) => self.terminate(),
             Ok(None) => self.lost_master("has gone"),
@@ -431,6 +456,10 @@ impl ServerControl {
                 {
                     let workers = u32::try_from(workers).unwrap_or(u32::MAX);
                     self.tell(&ToMaster::Ready { number, workers });
+                    let text =
+                        format_args!("configuration {number} is in use by {workers} workers");
+                    status_events::record(EventKind::ConfigurationApplied, "configuration", text);
+                    self.certificates.check_now();
                     if let (None, Some(interval)) = (&self.watchdog, self.watchdog_interval) {
                         self.watchdog = Some(Watchdog::new(interval, Instant::now()));
                     }

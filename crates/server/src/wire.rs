@@ -52,6 +52,8 @@ pub enum ToServer {
     LateLogs(PassedLogs),
     /// Purge a cache, and reply with this number.
     Purge(u64, PurgeOrder),
+    /// A configuration was refused, for this reason: for status pages.
+    ReloadFailed(String),
     /// Shut down gracefully.
     Quit,
     /// Shut down fast.
@@ -154,6 +156,7 @@ const QUIT: u32 = 3;
 const TERMINATE: u32 = 4;
 const PURGE: u32 = 5;
 const LATE_LOGS: u32 = 6;
+const RELOAD_FAILED: u32 = 7;
 const READY: u32 = 16;
 const REFUSED: u32 = 17;
 const ALIVE: u32 = 20;
@@ -215,6 +218,10 @@ impl ToServer {
                 body.bytes(&order.text);
                 PURGE
             }
+            ToServer::ReloadFailed(reason) => {
+                body.bytes(reason.as_bytes());
+                RELOAD_FAILED
+            }
             ToServer::Quit => QUIT,
             ToServer::Terminate => TERMINATE,
         };
@@ -274,6 +281,7 @@ impl ToServer {
                 let kind = kind.ok_or_else(invalid)?;
                 ToServer::Purge(id, PurgeOrder { zone, kind, soft, text })
             }
+            RELOAD_FAILED => ToServer::ReloadFailed(body.string()?),
             QUIT => ToServer::Quit,
             TERMINATE => ToServer::Terminate,
             _ => return Err(invalid()),

@@ -222,6 +222,23 @@ impl<'a> Certificate<'a> {
         })
     }
 
+    /// The DNS names that it is for (RFC 5280, 4.2.1.6), as far as they are ASCII.
+    pub fn dns_names(&self) -> Vec<&'a str> {
+        /// `dNSName`
+        const DNS_NAME: u8 = 0x82;
+        let names = self.extension(SUBJECT_ALT_NAME);
+        let Some(mut names) = names.and_then(|value| DerReader::new(value).enter(SEQUENCE)) else {
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        while let Some(name) = names.next() {
+            if name.tag == DNS_NAME && name.contents.is_ascii() {
+                all.extend(std::str::from_utf8(name.contents));
+            }
+        }
+        all
+    }
+
     /// Whether it may be used for this, as far as `extKeyUsage` says.
     pub(crate) fn allows(&self, usage: Usage) -> bool {
         let Some(value) = self.extension(EXTENDED_KEY_USAGE) else {

@@ -19,6 +19,7 @@ use nowait_runtime::net::Address;
 use crate::conf::{GroupConf, ServerConf, ServerLocation, Sticky};
 use crate::idle::PoolToken;
 use crate::peer::{Availability, Peer};
+use crate::peer_events;
 use crate::removal::Watchers;
 use crate::roster::Roster;
 use crate::stats::PeerStats;
@@ -338,7 +339,11 @@ impl Group {
     /// Sets the result of a health check: as [`Peer::set_healthy`], and queued requests check
     /// again.
     pub fn set_healthy(&self, peer: &Peer, healthy: bool, now: Instant) {
-        peer.set_healthy(healthy, now);
+        match peer.set_healthy(healthy, now) {
+            true if healthy => peer_events::is_healthy(self.name(), peer),
+            true => peer_events::is_down(self.name(), peer, "has failed health checks"),
+            false => {}
+        }
         let first = self.lock().waiting.first();
         if let Some(waker) = first.filter(|_| healthy) {
             waker.wake();

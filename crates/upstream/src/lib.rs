@@ -32,6 +32,7 @@ mod group;
 mod idle;
 pub mod names;
 mod peer;
+mod peer_events;
 mod queue;
 mod removal;
 mod roster;

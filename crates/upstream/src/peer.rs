@@ -236,8 +236,9 @@ impl Peer {
     }
 
     /// Sets the result of a health check. An unhealthy peer gets no requests; one that becomes healthy
-    /// starts over: its failures are cleared and `slow_start` begins.
-    pub fn set_healthy(&self, healthy: bool, now: Instant) {
+    /// starts over: its failures are cleared and `slow_start` begins. True if that changes whether requests go there
+    /// and was no first check that has passed.
+    pub(crate) fn set_healthy(&self, healthy: bool, now: Instant) -> bool {
         let new = if healthy { HEALTHY } else { UNHEALTHY };
         let old = self.state.health.swap(new, Relaxed);
         if healthy && old != HEALTHY {
@@ -250,6 +251,7 @@ impl Peer {
         if !healthy && old != UNHEALTHY {
             self.state.counters.became_unhealthy();
         }
+        if healthy { old == UNHEALTHY } else { old != UNHEALTHY }
     }
 
     /// Counts a health check.
@@ -355,15 +357,16 @@ impl Peer {
         disabled
     }
 
-    /// A request succeeded: clears failures if it was the retry after them.
-    pub(crate) fn worked(&self, now: u64) {
+    /// A request succeeded: clears failures if it was the retry after them. True if that made it available.
+    pub(crate) fn worked(&self, now: u64) -> bool {
         let state = &self.state;
-        if state.accessed.load(Relaxed) < state.checked.load(Relaxed)
+        let is_back = state.accessed.load(Relaxed) < state.checked.load(Relaxed)
             && state.fails.swap(0, Relaxed) > 0
-            && state.unavailable.swap(false, Relaxed)
-        {
+            && state.unavailable.swap(false, Relaxed);
+        if is_back {
             self.recovered(now);
         }
+        is_back
     }
 
     fn recovered(&self, now: u64) {

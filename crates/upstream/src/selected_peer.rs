@@ -11,6 +11,7 @@ use crate::balance;
 use crate::group::Group;
 use crate::idle::{self, IdleConnection, Tag};
 use crate::peer::{Peer, ms};
+use crate::peer_events;
 use crate::removal::RemovedFuture;
 use crate::stats::StatusClass;
 
@@ -88,7 +89,7 @@ impl SelectedPeer {
     pub fn connected(&mut self, now: Instant, time: Duration) {
         use crate::conf::{Balancer, Time};
         if !self.single {
-            self.peer.worked(ms(now));
+            self.worked(now);
         }
         let time = time.as_millis() as u64;
         balance::average(&self.peer.state.connect_time, time);
@@ -133,7 +134,13 @@ impl SelectedPeer {
         if self.single {
             self.peer.state.fails.store(0, Relaxed);
         } else {
-            self.peer.worked(ms(now));
+            self.worked(now);
+        }
+    }
+
+    fn worked(&self, now: Instant) {
+        if self.peer.worked(ms(now)) {
+            peer_events::is_up(self.group.name(), &self.peer);
         }
     }
 
@@ -141,13 +148,17 @@ impl SelectedPeer {
     /// unavailable: "upstream server temporarily disabled".
     pub fn failed(self, now: Instant) -> bool {
         self.peer.state.counters.failed();
-        !self.single && self.peer.failed(ms(now))
+        let is_disabled = !self.single && self.peer.failed(ms(now));
+        if is_disabled {
+            peer_events::is_down(self.group.name(), &self.peer, "has failed max_fails times");
+        }
+        is_disabled
     }
 
     /// Another peer is to replace its response (403, 404), but that is no failure.
     pub fn passed_on(self, now: Instant) {
         if !self.single {
-            self.peer.worked(ms(now));
+            self.worked(now);
         }
     }
 

@@ -27,6 +27,7 @@ use nowait_tls::pem::{self, PrivateKey};
 use nowait_tls::{Error, Identity, TlsServer};
 use nowait_variables::{Complex, Namespace, Subject};
 
+use super::certificates::{self, CertificateUse};
 use super::files::{self, Passwords};
 use super::{Handshake, HandshakeError, Hello, Tls};
 use crate::log::OsError;
@@ -114,10 +115,18 @@ type LoadedEntries<T> = LinkedHashMap<Files, LoadedEntry<T>, RandomState>;
 
 struct LoadedEntry<T> {
     made: T,
+    /// In the list of certificates in use.
+    _listed: Option<Arc<CertificateUse>>,
     /// The state of the files that it was made of; `None`: one of them had just changed.
     state: Option<FileStamps>,
     loaded: Instant,
     used: Instant,
+}
+
+/// What was made of a pair, and its place in the list of certificates in use.
+struct Made<T> {
+    made: T,
+    listed: Option<Arc<CertificateUse>>,
 }
 
 /// The state of both files; those of contents are the same for ever.
@@ -150,13 +159,14 @@ impl<T: Clone> LoadedCertificates<T> {
         Some(entry.made.clone())
     }
 
-    fn put(&self, files: Files, made: T, state: Option<FileStamps>, now: Instant) {
+    fn put(&self, files: Files, made: Made<T>, state: Option<FileStamps>, now: Instant) {
+        let Made { made, listed } = made;
         let pairs_max = self.caching.map_or(CURRENT_MAX, |caching| caching.pairs_max);
         let mut entries = self.entries();
         if entries.len() >= pairs_max && !entries.contains_key(&files) {
             entries.pop_front();
         }
-        entries.insert(files, LoadedEntry { made, state, loaded: now, used: now });
+        entries.insert(files, LoadedEntry { made, _listed: listed, state, loaded: now, used: now });
     }
 
     fn entries(&self) -> MutexGuard<'_, LoadedEntries<T>> {
@@ -199,7 +209,14 @@ impl<T: Clone + Send + 'static> Loader<T> {
         let key = self.read(&io, &pair.1, "certificate key").await?;
         let passwords = self.passwords.clone();
         let names = pair.clone();
-        let prepare = move || -> Result<T, String> {
+        let source = match names.0.starts_with(b"data:") {
+            true => certificates::DATA.to_owned(),
+            false => {
+                let path = self.paths.conf_full(files::name(&names.0));
+                String::from_utf8_lossy(&path).into_owned()
+            }
+        };
+        let prepare = move || -> Result<Made<T>, String> {
             let failed = |what: &str, name: &[u8], error: Error| {
                 format!("cannot load {what} \"{}\": {error}", shown(name))
             };
@@ -207,17 +224,21 @@ impl<T: Clone + Send + 'static> Loader<T> {
                 .map_err(|error| failed("certificate", &names.0, error))?;
             let key = PrivateKey::from_pem(&key, &passwords.list())
                 .map_err(|error| failed("certificate key", &names.1, error))?;
-            Identity::new(chain, &key, None)
-                .and_then(make)
-                .map_err(|error| failed("certificate", &names.0, error))
+            let identity = Identity::new(chain, &key, None);
+            let listed =
+                identity.as_ref().ok().map(|identity| certificates::note(source, identity.chain()));
+            let made =
+                identity.and_then(make).map_err(|error| failed("certificate", &names.0, error))?;
+            Ok(Made { made, listed: listed.flatten() })
         };
         let pool = &handshake.pool;
         let made = pool.run(Class::Bulk, handshake.client, Op::Blocking, prepare).await;
         let made = made.map_err(|error| error.to_string())??;
+        let result = made.made.clone();
         if state.is_some() || self.kept.caching.is_some() {
-            self.kept.put(pair.clone(), made.clone(), state, now());
+            self.kept.put(pair.clone(), made, state, now());
         }
-        Ok(made)
+        Ok(result)
     }
 
     /// The state of the files of a pair; `None` if no state would reveal changes.

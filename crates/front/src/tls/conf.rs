@@ -23,6 +23,7 @@ use nowait_variables::Namespace;
 
 use super::cache_settings::{BUILTIN_SESSIONS, OcspCaching, SessionCaching, ZoneSetting};
 use super::certificate_loader::{CertificateCaching, NamedPairs};
+use super::certificates::{self, CertificateUse};
 use super::commands::{self, Command};
 use super::files::{self, FileName, Passwords};
 use super::kernel::KernelUse;
@@ -212,13 +213,15 @@ pub struct ServerTls<N> {
     pub key_log: Option<Arc<KeyLogFile>>,
     /// `Options KTLS` of `ssl_conf_command`.
     pub kernel: KernelUse,
+    /// Its certificates in the list of those in use.
+    pub listed: Vec<Arc<CertificateUse>>,
 }
 
 // A derive would require the same of the namespace.
 impl<N> Clone for ServerTls<N> {
     fn clone(&self) -> Self {
         let Self { server, named, rejects, tls13, verify, judge, .. } = self;
-        let Self { ocsp, staples, resolving, key_log, kernel, .. } = self;
+        let Self { ocsp, staples, resolving, key_log, kernel, listed, .. } = self;
         Self {
             server: server.clone(),
             named: named.clone(),
@@ -231,6 +234,7 @@ impl<N> Clone for ServerTls<N> {
             resolving: *resolving,
             key_log: key_log.clone(),
             kernel: *kernel,
+            listed: listed.clone(),
         }
     }
 }
@@ -255,6 +259,7 @@ impl<N> Default for ServerTls<N> {
             resolving: Resolving::default(),
             key_log: None,
             kernel: KernelUse::default(),
+            listed: Vec::new(),
         }
     }
 }
@@ -425,6 +430,12 @@ impl SslConf {
             Some(_) => Vec::new(),
             None => self.identities(cx, &pairs)?,
         };
+        let used = pairs.iter().zip(&identities).filter_map(|((certificate, _), identity)| {
+            let path = cx.paths().conf_full(files::name(&certificate.text));
+            let path = String::from_utf8_lossy(&path).into_owned();
+            certificates::note(path, identity.chain())
+        });
+        tls.listed = used.collect();
         let (trusted, client_certificates) = self.client_certificates(cx)?;
         tls.judge = client_certificates.as_ref().map(|wanted| judge(wanted, tls.ocsp.clone()));
         tls.staples = self.staples(cx, &identities, &trusted, added.resolving)?;

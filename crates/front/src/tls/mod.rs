@@ -5,6 +5,7 @@
 
 mod cache_settings;
 pub mod certificate_loader;
+pub mod certificates;
 pub mod commands;
 pub mod conf;
 mod fetch;

@@ -13,6 +13,7 @@ use nowait_http::generation::Current;
 use nowait_http::log::Level;
 use nowait_http::services::Services;
 use nowait_message::http_date::Civil;
+use nowait_runtime::events::{self, EventKind};
 use nowait_runtime::task::select;
 use nowait_runtime::{JoinHandle, clock, now, sleep, spawn, worker};
 use zeroize::Zeroizing;
@@ -272,13 +273,10 @@ impl IssuerTask {
         let days = until.duration_since(wall()).unwrap_or_default().as_secs() / 86400;
         let name = certificate.name();
         shared.put(file, pair);
-        self.log(
-            Level::Notice,
-            format_args!(
-                "new certificate for {name}, valid for {days} days, until {}",
-                date(until)
-            ),
-        );
+        let until = date(until);
+        let line = format_args!("new certificate for {name}, valid for {days} days, until {until}");
+        events::record(EventKind::CertificateRenewed, &name, line);
+        self.log(Level::Notice, line);
         match ordering.state.write(file, &text).await {
             Ok(()) => shared.stored(file),
             Err(why) => self.not_stored(file, &why),

@@ -12,6 +12,8 @@ pub fn json(cache: &Statistics) -> Value {
         cache.counts().map(|(name, count)| (name.to_owned(), count.into())).collect();
     json!({
         "name": cache.zone,
+        "directory": cache.directory,
+        "device": cache.device,
         "in_use": cache.out_of_use.is_none(),
         "out_of_use_because": cache.out_of_use.map(Why::name),
         "stores": cache.stores_nothing.is_none(),

@@ -1,15 +1,14 @@
 //! The report as JSON. Times are in microseconds, as whole numbers; the names of its parts are
 //! stable, and parts may be added.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nowait_front::NGINX_VERSION;
-use nowait_front::histogram::HistogramSnapshot;
 use nowait_front::limit::decisions::ZoneUse;
 use nowait_http::special_pages::PRODUCT_VERSION;
 use nowait_runtime::fs::resident::Snapshot;
+use nowait_runtime::histogram::HistogramSnapshot;
 use nowait_runtime::loops::LoopSnapshot;
-use nowait_runtime::mounts::MountSnapshot;
 use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
 use nowait_upstream::Group;
 use serde_json::{Map, Value, json};
@@ -17,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::report::{Report, buckets};
 use super::resolvers::ResolverReport;
 use super::zone::ZoneSnapshot;
-use super::{caches, limits};
+use super::{caches, events, file_systems, findings, limits};
 
 /// The text of the whole report, or of the part at a path such as `thread_pools/default/busy`:
 /// members by name, elements by number or by their `name`. `None`: there is no such part.
@@ -37,11 +36,17 @@ pub fn render(report: &Report, path: &str) -> Option<String> {
 
 fn whole(report: &Report) -> Value {
     let totals = &report.totals;
+    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(report.time_ms);
+    let certificates: Vec<Value> =
+        report.certificates.iter().map(|one| events::certificate(one, now)).collect();
     let mut whole = json!({
         "version": PRODUCT_VERSION,
         "nginx_version": NGINX_VERSION,
         "generation": report.generation,
         "pid": std::process::id(),
+        "time_ms": report.time_ms,
+        "loaded_ms": report.loaded_ms,
+        "findings": findings::json(report),
         "connections": {
             "accepted": totals.accepted,
             "active": totals.active,
@@ -62,7 +67,7 @@ fn whole(report: &Report) -> Value {
         "requests": { "total": totals.requests, "http3": totals.requests_http3 },
         "workers": report.workers.iter().map(worker).collect::<Vec<_>>(),
         "thread_pools": report.pools.iter().map(pool).collect::<Vec<_>>(),
-        "file_systems": report.mounts.iter().map(file_system).collect::<Vec<_>>(),
+        "file_systems": report.mounts.iter().map(file_systems::json).collect::<Vec<_>>(),
         "resident_files": resident_files(&report.resident),
         "upstreams": report.upstreams.iter().map(|group| upstream(group)).collect::<Vec<_>>(),
         "zones": {
@@ -74,6 +79,8 @@ fn whole(report: &Report) -> Value {
             "limit_conns": limits::json(&report.limits, ZoneUse::Connections),
         },
         "caches": report.caches.iter().map(caches::json).collect::<Vec<_>>(),
+        "certificates": certificates,
+        "events": report.events.iter().map(events::event).collect::<Vec<_>>(),
         "resolvers": report.resolvers.iter().map(ResolverReport::json).collect::<Vec<_>>(),
     });
     if let Some(quic) = &report.quic {
@@ -112,12 +119,13 @@ fn zone(zone: &ZoneSnapshot) -> Value {
         "received": zone.received,
         "sent": zone.sent,
         "request_time_us": times(&zone.total),
+        "request_time_histogram": histogram(&zone.total),
         "upstream_time_us": times(&zone.upstream),
     })
 }
 
 /// The number of times, their sum, and percentiles: what so many of 1,000 do not exceed, up to a quarter.
-fn times(times: &HistogramSnapshot) -> Value {
+pub fn times(times: &HistogramSnapshot) -> Value {
     let percentile = |thousandths| times.percentile(thousandths).map(us);
     json!({
         "count": times.count(),
@@ -127,6 +135,12 @@ fn times(times: &HistogramSnapshot) -> Value {
         "p99": percentile(990),
         "p999": percentile(999),
     })
+}
+
+/// The buckets with times: their upper bounds in microseconds, of which the last has none, and numbers of times. Two
+/// reports tell the percentiles of the time between them.
+fn histogram(times: &HistogramSnapshot) -> Value {
+    Value::Array(times.filled().map(|(bound, count)| json!([bound.map(us), count])).collect())
 }
 
 fn worker(worker: &LoopSnapshot) -> Value {
@@ -161,6 +175,9 @@ fn pool(pool: &PoolSnapshot) -> Value {
         "busy": pool.busy,
         "waiting": pool.queued,
         "max_queue": pool.max_queue,
+        "clients": pool.clients,
+        "recent_wait_us": times(&pool.recent_waits),
+        "recent_service_us": times(&pool.recent_services),
         "operations": operations,
     })
 }
@@ -186,17 +203,6 @@ fn resident_files(files: &Snapshot) -> Value {
         value[name] = count.into();
     }
     value
-}
-
-fn file_system(mount: &MountSnapshot) -> Value {
-    let counters: Map<String, Value> =
-        mount.counters().map(|(name, count)| (name.to_owned(), count.into())).collect();
-    json!({
-        "name": mount.device(),
-        "type": mount.fs_type.name(),
-        "read_inline": mount.nowait,
-        "operations": counters,
-    })
 }
 
 fn upstream(group: &Group) -> Value {
@@ -243,6 +249,6 @@ fn upstream(group: &Group) -> Value {
     })
 }
 
-fn us(time: Duration) -> u64 {
+pub fn us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -7,6 +7,9 @@
 //! that exist anyway; a page costs only its formatting, and reading resets nothing.
 
 mod caches;
+mod events;
+mod file_systems;
+mod findings;
 mod json;
 mod limits;
 mod openmetrics;
@@ -22,7 +25,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
+use nowait_front::tls::certificates;
 use nowait_http::counts;
+use nowait_http::generation::Contents;
 use nowait_http::module::{Handler, Module, Step, set_content};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
@@ -54,10 +59,10 @@ pub static MODULE: Module = Module {
 nowait_conf::rows! {
     static STATUS_ROWS, module "status";
 
-    /// Responds with the state of the server as JSON: connections and requests; per worker the
-    /// `event_loop_blocked` histogram; per thread pool and operation the queue, busy threads and
-    /// times; per file system what ran on the loop and what in a pool; and the state of upstream
-    /// servers, caches and resolvers. The rest of the URI after the location's name selects a part:
+    /// Responds with the state of the server as JSON: what calls for attention (`findings`); connections and
+    /// requests; per worker the `event_loop_blocked` histogram; per thread pool and operation the queue, busy
+    /// threads and times; per file system what ran on the loop and what in a pool, and how long its disk takes;
+    /// the state of upstream servers, caches, certificates and resolvers; and the last events. The rest of the URI after the location's name selects a part:
     /// `/status/thread_pools/default/busy`.
     "status_api" => status_api, in LOCATION, take none(), inheritance Own, args "";
     /// Responds with the data of `status_api` as OpenMetrics text for Prometheus.
@@ -96,26 +101,33 @@ impl Handler for Format {
 }
 
 fn report(request: &Request) -> Report {
-    let pools: BTreeMap<_, _> = request.current().pools.iter().collect();
+    collect(request.current(), request.client().listen.to_string())
+}
+
+/// The report of a generation, for a request to this address.
+fn collect(generation: &Contents, address: String) -> Report {
+    let pools: BTreeMap<_, _> = generation.pools.iter().collect();
     Report {
-        generation: request.current().number,
+        generation: generation.number,
         totals: counts::totals(),
         kernel: nowait_front::tls::kernel::totals(),
         workers: loops::snapshot(),
         pools: pools.values().map(|pool| pool.snapshot()).collect(),
         mounts: mounts::snapshot(),
         resident: resident::snapshot(),
-        sessions: request.current().sessions.as_ref().map(|report| report()),
-        quic: request.current().quic.as_ref().map(|report| report()),
-        upstreams: request.current().conf.upstreams.of_blocks().cloned().collect(),
-        caches: request.current().caches.iter().map(|store| store.statistics()).collect(),
-        resolvers: request.current().resolvers.iter().map(ResolverReport::new).collect(),
+        sessions: generation.sessions.as_ref().map(|report| report()),
+        quic: generation.quic.as_ref().map(|report| report()),
+        upstreams: generation.conf.upstreams.of_blocks().cloned().collect(),
+        caches: generation.caches.iter().map(|store| store.statistics()).collect(),
+        resolvers: generation.resolvers.iter().map(ResolverReport::new).collect(),
         server_zones: zone::snapshot(ZoneKind::Server),
         location_zones: zone::snapshot(ZoneKind::Location),
         limits: nowait_front::limit::decisions::snapshot(),
-        address: request.client().listen.to_string(),
+        certificates: certificates::snapshot(),
+        events: nowait_runtime::events::snapshot(),
+        address,
         loaded_ms: LOADED_MS.load(Ordering::Relaxed),
-        time_ms: clock().unix_ms(),
+        time_ms: nowait_sys::clock::unix_ms(),
     }
 }
 

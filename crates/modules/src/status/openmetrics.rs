@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_http::special_pages::PRODUCT_VERSION;
+use nowait_runtime::histogram::HistogramSnapshot;
 use nowait_runtime::pool::{OpSnapshot, PoolSnapshot};
 use nowait_upstream::{Availability, Group, Peer, PeerStats};
 
@@ -20,7 +21,7 @@ pub fn render(report: &Report) -> String {
     of_process(report, &mut text);
     of_loops(report, &mut text);
     of_pools(report, &mut text);
-    of_file_systems(report, &mut text);
+    super::file_systems::openmetrics(report, &mut text);
     of_resident_files(report, &mut text);
     of_upstreams("nowait_upstream", "Requests", &report.upstreams, &mut text);
     of_quic(report, &mut text);
@@ -28,6 +29,7 @@ pub fn render(report: &Report) -> String {
     super::zone_metrics::openmetrics(report, &mut text);
     super::limits::openmetrics(report, &mut text);
     super::caches::openmetrics(report, &mut text);
+    super::events::openmetrics(report, &mut text);
     of_resolvers(report, &mut text);
     text.0.push_str("# EOF\n");
     text.0
@@ -145,20 +147,6 @@ fn of_pools(report: &Report, text: &mut MetricsText) {
         "How long threads ran tasks: mostly the time of the disk.",
         |op| (op.completed, op.served_total),
     );
-}
-
-fn of_file_systems(report: &Report, text: &mut MetricsText) {
-    const NAME: &str = "nowait_file_system_operations";
-    let help = "File operations by place (on the loop or in a pool) and reason.";
-    text.family(NAME, "counter", "", help);
-    for mount in &report.mounts {
-        let device = mount.device();
-        for (operation, count) in mount.counters() {
-            let labels =
-                [("device", &*device), ("type", mount.fs_type.name()), ("operation", operation)];
-            text.sample(&format!("{NAME}_total"), &labels, count);
-        }
-    }
 }
 
 fn of_resident_files(report: &Report, text: &mut MetricsText) {
@@ -329,6 +317,19 @@ impl MetricsText {
     pub fn time(&mut self, name: &str, labels: &[(&str, &str)], value: Duration) {
         self.labels(name, labels);
         let _ = writeln!(self.0, " {}", seconds(value));
+    }
+
+    /// A histogram of times.
+    pub fn histogram(&mut self, name: &str, labels: &[(&str, &str)], times: &HistogramSnapshot) {
+        let bucket = format!("{name}_bucket");
+        for (bound, count) in times.cumulative() {
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), seconds);
+            let mut all = labels.to_vec();
+            all.push(("le", &bound));
+            self.sample(&bucket, &all, count);
+        }
+        self.sample(&format!("{name}_count"), labels, times.count());
+        self.time(&format!("{name}_sum"), labels, times.sum);
     }
 
     fn labels(&mut self, name: &str, labels: &[(&str, &str)]) {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use nowait_cache::Statistics;
 use nowait_front::limit::decisions::DecisionsSnapshot;
 use nowait_front::sessions::SessionsReport;
+use nowait_front::tls::certificates::CertificateUse;
 use nowait_front::tls::kernel::KernelTotals;
 use nowait_http::counts::Totals;
+use nowait_runtime::events::Event;
 use nowait_runtime::fs::resident;
 use nowait_runtime::loops::LoopSnapshot;
 use nowait_runtime::mounts::MountSnapshot;
@@ -48,6 +50,10 @@ pub(super) struct Report {
     pub(super) location_zones: Vec<ZoneSnapshot>,
     /// Decisions of limits by zone.
     pub(super) limits: Vec<DecisionsSnapshot>,
+    /// Certificates in use.
+    pub(super) certificates: Vec<CertificateUse>,
+    /// Events, oldest first.
+    pub(super) events: Vec<Event>,
     /// The address that the request was sent to.
     pub(super) address: String,
     /// When the newest configuration was put to use, in milliseconds since 1970.

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use nowait_front::histogram::{Histogram, HistogramSnapshot};
 use nowait_front::tally::{add, take};
 use nowait_http::request::Request;
 use nowait_http::upstream_state::UpstreamState;
+use nowait_runtime::histogram::{Histogram, HistogramSnapshot};
 use nowait_runtime::now;
 
 /// Zones of a process at most. Each takes 6 KB per worker that has counted in it.

@@ -1,8 +1,8 @@
 //! Zones as OpenMetrics.
 
-use nowait_front::histogram::HistogramSnapshot;
+use nowait_runtime::histogram::HistogramSnapshot;
 
-use super::openmetrics::{MetricsText, seconds};
+use super::openmetrics::MetricsText;
 use super::report::Report;
 use super::zone::{ZoneKind, ZoneSnapshot};
 
@@ -64,25 +64,11 @@ pub fn openmetrics(report: &Report, text: &mut MetricsText) {
     for (name, help, get) in histograms {
         text.family(name, "histogram", "seconds", help);
         for (kind, zone) in &zones {
-            histogram(name, labels(*kind, zone), get(zone), text);
+            text.histogram(name, &labels(*kind, zone), get(zone));
         }
     }
 }
 
 fn labels(kind: ZoneKind, zone: &ZoneSnapshot) -> [(&str, &str); 2] {
     [("kind", kind.name()), ("zone", &zone.name)]
-}
-
-fn histogram(
-    name: &str,
-    [kind, zone]: [(&str, &str); 2],
-    times: &HistogramSnapshot,
-    text: &mut MetricsText,
-) {
-    for (bound, count) in times.cumulative() {
-        let bound = bound.map_or_else(|| "+Inf".to_owned(), seconds);
-        text.sample(&format!("{name}_bucket"), &[kind, zone, ("le", &bound)], count);
-    }
-    text.sample(&format!("{name}_count"), &[kind, zone], times.count());
-    text.time(&format!("{name}_sum"), &[kind, zone], times.sum);
 }

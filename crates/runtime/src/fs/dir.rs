@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, statat};
 use rustix::io::Errno;
 
 use super::symlinks::open_path;
+use super::target::Target;
 use super::{FileKind, Io, Metadata, Name, Symlinks, names, offload};
 use crate::pool::{Class, Op};
 
@@ -48,8 +49,9 @@ pub struct Listing {
 /// # Errors
 /// `NotADirectory`, and those of openat2(2) and getdents(2).
 pub async fn read_dir(io: &Io, name: &Name, options: &ReadDirOptions) -> io::Result<Listing> {
-    let (id, name, options) = (name.id(), name.clone(), *options);
-    offload(io, Class::Bulk, Op::ReadDir, id, move || OpenDirectory::new(name)?.list(options)).await
+    let (target, name, options) = (name.target(), name.clone(), *options);
+    let work = move || OpenDirectory::new(name)?.list(options);
+    offload(io, Class::Bulk, Op::ReadDir, target, work).await
 }
 
 /// A directory that is listed in several trips, for directories with more entries than should be in
@@ -57,8 +59,7 @@ pub async fn read_dir(io: &Io, name: &Name, options: &ReadDirOptions) -> io::Res
 #[derive(Debug)]
 pub struct DirReader {
     open: Arc<Mutex<OpenDirectory>>,
-    /// See [`known::path_id`].
-    id: u64,
+    target: Target,
 }
 
 impl DirReader {
@@ -76,12 +77,12 @@ impl DirReader {
     /// # Errors
     /// `NotADirectory`, and those of openat2(2).
     pub async fn open_name(io: &Io, name: &Name) -> io::Result<DirReader> {
-        let (id, name) = (name.id(), name.clone());
+        let (target, name) = (name.target(), name.clone());
         let work = move || {
             let open = Arc::new(Mutex::new(OpenDirectory::new(name)?));
-            Ok(DirReader { open, id })
+            Ok(DirReader { open, target })
         };
-        offload(io, Class::Path, Op::Open, id, work).await
+        offload(io, Class::Path, Op::Open, target, work).await
     }
 
     /// The values of an extended attribute of some of its files and directories, in one trip; empty where
@@ -109,7 +110,7 @@ impl DirReader {
             };
             Ok(names.into_iter().map(|name| value(name).unwrap_or_default()).collect())
         };
-        offload(io, Class::Bulk, Op::Read, self.id, work).await
+        offload(io, Class::Bulk, Op::Read, self.target, work).await
     }
 
     /// The next entries. If not [truncated](Listing::truncated), these were the last.
@@ -119,7 +120,7 @@ impl DirReader {
     pub async fn next(&mut self, io: &Io, options: &ReadDirOptions) -> io::Result<Listing> {
         let (open, options) = (self.open.clone(), *options);
         let work = move || open.lock().unwrap_or_else(PoisonError::into_inner).list(options);
-        offload(io, Class::Bulk, Op::ReadDir, self.id, work).await
+        offload(io, Class::Bulk, Op::ReadDir, self.target, work).await
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::metadata::{FileKind, Metadata};
+use super::target::Target;
 use super::{Io, known, offload};
 use crate::mounts::Mount;
 use crate::pool::{Class, Op, Pool};
@@ -76,6 +77,11 @@ impl FileHandle {
             written: false,
             written_end: AtomicU64::new(0),
         }
+    }
+
+    /// The file, and the file system that it is on.
+    pub(super) fn target(&self) -> Target {
+        Target { file: self.id, disk: Some(self.mount) }
     }
 
     /// Size in bytes at opening, or more if this handle has written more since.
@@ -175,7 +181,7 @@ impl File {
         }
         let handle = self.handle.clone();
         let work = move || Ok(Metadata::from_stat(&rustix::fs::fstat(&*handle)?));
-        offload(io, Class::Path, Op::Stat, self.handle.id, work).await
+        offload(io, Class::Path, Op::Stat, self.handle.target(), work).await
     }
 
     /// Like [`metadata_now`](File::metadata_now) on file systems where that never waits; `None` on others.

@@ -36,6 +36,7 @@ mod send;
 pub(crate) mod shared_lookups;
 mod splice;
 mod symlinks;
+mod target;
 mod touch;
 mod tree;
 mod write;
@@ -58,7 +59,9 @@ use std::io;
 
 use rustix::fs::{AtFlags, CWD, Mode};
 
+use crate::mounts::disk::DiskTask;
 use crate::pool::{Class, Op, Owner, Pool};
+use target::Target;
 
 /// The mode of reading a location's files (directive `aio`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,10 +127,15 @@ impl Io {
     }
 }
 
-/// Runs `work` as `io` requires: in the pool, or here under [`Aio::Blocking`]. `file` identifies
-/// the file that the work is on ([`known::file_id`], [`known::path_id`]); 0: nothing shared with
-/// other tasks.
-async fn offload<T, F>(io: &Io, class: Class, op: Op, file: u64, work: F) -> io::Result<T>
+/// Runs `work` as `io` requires: in the pool, or here under [`Aio::Blocking`]. `target` is the file that the work
+/// is on.
+async fn offload<T, F>(
+    io: &Io,
+    class: Class,
+    op: Op,
+    target: impl Into<Target>,
+    work: F,
+) -> io::Result<T>
 where
     F: FnOnce() -> io::Result<T> + Send + 'static,
     T: Send + 'static,
@@ -137,9 +145,15 @@ where
         crate::receive_epoch::add();
         return crate::guard::exempt(work);
     }
+    let Target { file, disk } = target.into();
     let owner = owner(io, file);
     let fault = io.pool.world().and_then(|world| world.fault(op));
     let work = move || fault.map_or_else(work, Err);
+    let task = disk.map(|disk| DiskTask::new(disk, op));
+    let work = move || match task {
+        Some(task) => task.run(work),
+        None => work(),
+    };
     io.pool.run(class, owner, op, work).await?
 }
 
@@ -153,46 +167,46 @@ fn owner(io: &Io, file: u64) -> Owner {
 /// # Errors
 /// `CrossesDevices` (EXDEV) among others: then the caller copies.
 pub async fn rename(io: &Io, from: &[u8], to: &[u8]) -> io::Result<()> {
-    let id = known::path_id(from);
+    let target = Target::of_path(from);
     let (from, to) = (from.to_vec(), to.to_vec());
-    offload(io, Class::Path, Op::Rename, id, move || Ok(rustix::fs::rename(from, to)?)).await
+    offload(io, Class::Path, Op::Rename, target, move || Ok(rustix::fs::rename(from, to)?)).await
 }
 
 /// Bytes available to unprivileged processes on the file system of `path` (statvfs(2); without the
 /// space reserved for root).
 pub async fn free_bytes(io: &Io, path: &[u8]) -> io::Result<u64> {
-    let (id, path) = (known::path_id(path), path.to_vec());
+    let (target, path) = (Target::of_path(path), path.to_vec());
     let work = move || {
         let stat = rustix::fs::statvfs(path)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     };
-    offload(io, Class::Path, Op::Stat, id, work).await
+    offload(io, Class::Path, Op::Stat, target, work).await
 }
 
 /// Removes a file's name.
 pub async fn unlink(io: &Io, path: &[u8]) -> io::Result<()> {
-    let (id, path) = (known::path_id(path), path.to_vec());
-    offload(io, Class::Path, Op::Unlink, id, move || Ok(rustix::fs::unlink(path)?)).await
+    let (target, path) = (Target::of_path(path), path.to_vec());
+    offload(io, Class::Path, Op::Unlink, target, move || Ok(rustix::fs::unlink(path)?)).await
 }
 
 /// Removes an empty directory.
 pub async fn remove_dir(io: &Io, path: &[u8]) -> io::Result<()> {
-    let (id, path) = (known::path_id(path), path.to_vec());
+    let (target, path) = (Target::of_path(path), path.to_vec());
     let work = move || Ok(rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR)?);
-    offload(io, Class::Path, Op::Unlink, id, work).await
+    offload(io, Class::Path, Op::Unlink, target, work).await
 }
 
 /// Creates a directory with permission bits `mode`.
 pub async fn mkdir(io: &Io, path: &[u8], mode: u32) -> io::Result<()> {
-    let (id, path) = (known::path_id(path), path.to_vec());
+    let (target, path) = (Target::of_path(path), path.to_vec());
     let work = move || Ok(rustix::fs::mkdir(path, Mode::from_raw_mode(mode))?);
-    offload(io, Class::Path, Op::Mkdir, id, work).await
+    offload(io, Class::Path, Op::Mkdir, target, work).await
 }
 
 /// Creates the missing parent directories of `path` (a file).
 pub async fn mkdir_parents(io: &Io, path: &[u8], mode: u32) -> io::Result<()> {
-    let (id, path) = (known::path_id(path), path.to_vec());
-    offload(io, Class::Path, Op::Mkdir, id, move || make_parents(&path, mode)).await
+    let (target, path) = (Target::of_path(path), path.to_vec());
+    offload(io, Class::Path, Op::Mkdir, target, move || make_parents(&path, mode)).await
 }
 
 fn make_parents(path: &[u8], mode: u32) -> io::Result<()> {

@@ -10,7 +10,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::symlinks::{open_path, real_path};
-use super::{File, Io, Metadata, Symlinks, known, offload};
+use super::target::Target;
+use super::{File, Io, Metadata, Symlinks, offload};
 use crate::pool::{Class, Op};
 
 /// Largest value of an extended attribute, in bytes. Linux: `XATTR_SIZE_MAX`.
@@ -40,8 +41,8 @@ impl Name {
         Ok((open_path(dir, self.symlinks, flags)?, last))
     }
 
-    pub(super) fn id(&self) -> u64 {
-        known::path_id(&self.path)
+    pub(super) fn target(&self) -> Target {
+        Target::of_path(&self.path)
     }
 
     /// Metadata of the name itself: a link is a link.
@@ -55,7 +56,7 @@ impl Name {
             let stat = rustix::fs::statat(&dir, last, AtFlags::SYMLINK_NOFOLLOW)?;
             Ok(Metadata::from_stat(&stat))
         };
-        offload(io, Class::Path, Op::Stat, self.id(), work).await
+        offload(io, Class::Path, Op::Stat, self.target(), work).await
     }
 
     /// The path without links on the way, if it exists. If the file itself is a link to a directory,
@@ -91,7 +92,7 @@ impl Name {
                 }
             }
         };
-        offload(io, Class::Path, Op::Stat, self.id(), work).await
+        offload(io, Class::Path, Op::Stat, self.target(), work).await
     }
 
     /// Whether the directory with this metadata is on the way to the name, through any links.
@@ -117,7 +118,7 @@ impl Name {
                 current = rustix::fs::openat(&current, "..", flags, Mode::empty())?;
             }
         };
-        offload(io, Class::Path, Op::Stat, self.id(), work).await
+        offload(io, Class::Path, Op::Stat, self.target(), work).await
     }
 
     /// Removes the name of a file or link.
@@ -130,7 +131,7 @@ impl Name {
             let (dir, last) = name.split()?;
             Ok(rustix::fs::unlinkat(&dir, last, AtFlags::empty())?)
         };
-        offload(io, Class::Path, Op::Unlink, self.id(), work).await
+        offload(io, Class::Path, Op::Unlink, self.target(), work).await
     }
 
     /// Creates a directory with permission bits `mode`.
@@ -143,7 +144,7 @@ impl Name {
             let (dir, last) = name.split()?;
             Ok(rustix::fs::mkdirat(&dir, last, Mode::from_raw_mode(mode))?)
         };
-        offload(io, Class::Path, Op::Mkdir, self.id(), work).await
+        offload(io, Class::Path, Op::Mkdir, self.target(), work).await
     }
 
     /// Creates an empty file unless the name exists; true: it was created.
@@ -160,7 +161,7 @@ impl Name {
                 Err(error) => Err(error.into()),
             }
         };
-        offload(io, Class::Path, Op::Create, self.id(), work).await
+        offload(io, Class::Path, Op::Create, self.target(), work).await
     }
 
     /// Creates the missing directories that lead to the name.
@@ -183,7 +184,7 @@ impl Name {
             }
             Ok(())
         };
-        offload(io, Class::Path, Op::Mkdir, self.id(), work).await
+        offload(io, Class::Path, Op::Mkdir, self.target(), work).await
     }
 
     /// Renames it; a file at the new name is replaced.
@@ -196,7 +197,7 @@ impl Name {
             let ((dir, last), (to_dir, to_last)) = (from.split()?, to.split()?);
             Ok(rustix::fs::renameat(&dir, last, &to_dir, to_last)?)
         };
-        offload(io, Class::Path, Op::Rename, self.id(), work).await
+        offload(io, Class::Path, Op::Rename, self.target(), work).await
     }
 
     /// Renames a file unless there is something at the new name.
@@ -216,7 +217,7 @@ impl Name {
             rustix::fs::linkat(&dir, last, &to_dir, to_last, AtFlags::empty())?;
             Ok(rustix::fs::unlinkat(&dir, last, AtFlags::empty())?)
         };
-        offload(io, Class::Path, Op::Rename, self.id(), work).await
+        offload(io, Class::Path, Op::Rename, self.target(), work).await
     }
 
     /// The value of an extended attribute of the file or directory that the path leads to, and whether
@@ -227,7 +228,7 @@ impl Name {
     pub async fn attribute(&self, io: &Io, attribute: &'static CStr) -> io::Result<Vec<u8>> {
         let name = self.clone();
         let work = move || get(open(&name)?.as_fd(), attribute);
-        offload(io, Class::Path, Op::Read, self.id(), work).await
+        offload(io, Class::Path, Op::Read, self.target(), work).await
     }
 
     /// Sets an extended attribute of the file or directory that the path leads to; an empty value
@@ -244,7 +245,7 @@ impl Name {
     ) -> io::Result<()> {
         let name = self.clone();
         let work = move || set(open(&name)?.as_fd(), attribute, &value);
-        offload(io, Class::Path, Op::Write, self.id(), work).await
+        offload(io, Class::Path, Op::Write, self.target(), work).await
     }
 
     /// Copies an extended attribute, if it is set, to a file that is written.
@@ -263,7 +264,7 @@ impl Name {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         };
-        offload(io, Class::Path, Op::Write, self.id(), work).await
+        offload(io, Class::Path, Op::Write, self.target(), work).await
     }
 }
 

@@ -11,6 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use super::file::FileHandle;
 use super::shared_lookups::{self, LookupKey};
 use super::symlinks::open_path;
+use super::target::Target;
 use super::touch::touch;
 use super::{Aio, File, Io, Metadata, Symlinks, inline, known, offload, owner, resident};
 use crate::mounts;
@@ -77,11 +78,11 @@ pub async fn open_for(
 /// Like [`open`].
 pub(super) async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) -> io::Result<File> {
     let key = LookupKey { path, symlinks: options.symlinks, settings: OpenSettings::of(io) };
-    let id = known::path_id(path);
+    let target = Target::of_path(path);
     let open = {
         let (path, options, pool) = (path.to_vec(), *options, io.pool.clone());
         let work = move || open_waiting(pool, &path, &options, key.settings);
-        offload(io, Class::Path, Op::Open, id, work)
+        offload(io, Class::Path, Op::Open, target, work)
     };
     if io.aio == Aio::Blocking || io.pool.world().is_some() {
         return open.await;
@@ -89,7 +90,7 @@ pub(super) async fn open_in_pool(io: &Io, path: &[u8], options: &OpenOptions) ->
     if let Some(result) = shared_lookups::join(key, options.prefetch).await {
         return result;
     }
-    match io.pool.starts_at_once(owner(io, id)) {
+    match io.pool.starts_at_once(owner(io, target.file)) {
         true => shared_lookups::lead(key, options.prefetch, open).await,
         // No task waits for another client.
         false => open.await,
@@ -152,8 +153,8 @@ async fn stat_and_keep(
     if let Some(result) = found.or_else(|| try_stat(io, path, symlinks)) {
         return result;
     }
-    let (id, path) = (known::path_id(path), path.to_vec());
-    offload(io, Class::Path, Op::Stat, id, move || stat_waiting(&path, symlinks)).await
+    let (target, path) = (Target::of_path(path), path.to_vec());
+    offload(io, Class::Path, Op::Stat, target, move || stat_waiting(&path, symlinks)).await
 }
 
 /// Looks up metadata like [`stat`] if that needs no disk; `None`: it needs the pool.
@@ -195,7 +196,7 @@ fn stat_waiting(path: &[u8], symlinks: Symlinks) -> io::Result<Metadata> {
 /// # Errors
 /// `FileTooLarge` (EFBIG) when it has more than `max` bytes; EISDIR and the like.
 pub async fn read(io: &Io, path: &[u8], max: usize) -> io::Result<Bytes> {
-    let (id, path) = (known::path_id(path), path.to_vec());
+    let (target, path) = (Target::of_path(path), path.to_vec());
     let work = move || {
         let fd = rustix::fs::openat(CWD, path, FLAGS, Mode::empty())?;
         let mut buffer = Vec::new();
@@ -205,7 +206,7 @@ pub async fn read(io: &Io, path: &[u8], max: usize) -> io::Result<Bytes> {
         }
         Ok(Bytes::from(buffer))
     };
-    offload(io, Class::Path, Op::Read, id, work).await
+    offload(io, Class::Path, Op::Read, target, work).await
 }
 
 /// The part of [`Io`] that opening in the pool needs.

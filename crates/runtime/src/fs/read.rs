@@ -92,7 +92,7 @@ impl File {
         };
         let handle = self.handle.clone();
         handle.mount.will_read();
-        offload(io, Class::Bulk, Op::Read, self.handle.id, move || {
+        offload(io, Class::Bulk, Op::Read, self.handle.target(), move || {
             touch(&handle);
             let at = offset + done as u64;
             let result = nowait_sys::fs::read_at(handle.as_fd(), at, len - done, &mut buffer);
@@ -113,7 +113,7 @@ impl File {
     ) -> io::Result<Bytes> {
         let handle = self.handle.clone();
         mounts::count(&handle.mount.counters().read_pool);
-        offload(io, Class::Bulk, Op::Read, self.handle.id, move || {
+        offload(io, Class::Bulk, Op::Read, self.handle.target(), move || {
             let (buffer, range) =
                 nowait_sys::fs::read_direct(handle.as_fd(), offset, len, alignment)?;
             Ok(Bytes::from(buffer).slice(range))

@@ -148,7 +148,7 @@ impl File {
     ) -> io::Result<Sent> {
         let handle = self.handle.clone();
         handle.mount.will_read();
-        offload(io, Class::Bulk, Op::Send, self.handle.id, move || {
+        offload(io, Class::Bulk, Op::Send, self.handle.target(), move || {
             touch(&handle);
             let result = step(&handle);
             handle.set_missing(false);

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::names::{copy_attribute, create_new, set_times};
 use super::symlinks::open_path;
+use super::target::Target;
 use super::{FileKind, Io, Metadata, Name, offload};
 use crate::pool::{Class, Op, Pool};
 
@@ -60,7 +61,7 @@ pub struct CopyOptions {
 pub struct Tree {
     walk: Arc<Mutex<TreeWalk>>,
     op: Op,
-    id: u64,
+    target: Target,
     /// The pool that closes it.
     pool: Pool,
 }
@@ -84,7 +85,7 @@ impl Tree {
     /// # Errors
     /// Those of openat(2): nothing was removed.
     pub async fn remove(io: &Io, name: &Name) -> io::Result<Tree> {
-        let (from, id) = (name.clone(), name.id());
+        let (from, target) = (name.clone(), name.target());
         let work = move || {
             let (parent, last) = from.split()?;
             let dir = open_dir(&parent, last)?;
@@ -92,8 +93,8 @@ impl Tree {
                 Level { name: last.to_vec(), dir, to: None, mtime: 0, pass: Pass::default() };
             Ok(TreeWalk::new(parent, from.path, root, None, CopyOptions::default()))
         };
-        let walk = offload(io, Class::Path, Op::Open, id, work).await?;
-        Ok(Tree { walk: Arc::new(Mutex::new(walk)), op: Op::Unlink, id, pool: io.pool.clone() })
+        let walk = offload(io, Class::Path, Op::Open, target, work).await?;
+        Ok(Tree { walk: Arc::new(Mutex::new(walk)), op: Op::Unlink, target, pool: io.pool.clone() })
     }
 
     /// Begins to copy a directory to a new one, which is created. Without `members` the directory
@@ -108,7 +109,7 @@ impl Tree {
         members: bool,
         options: CopyOptions,
     ) -> io::Result<Tree> {
-        let (from, to, id) = (from.clone(), to.clone(), from.id());
+        let (from, to, target) = (from.clone(), to.clone(), from.target());
         let work = move || {
             let (parent, last) = from.split()?;
             let (to_parent, to_last) = to.split()?;
@@ -134,8 +135,8 @@ impl Tree {
             }
             Ok(walk)
         };
-        let walk = offload(io, Class::Path, Op::Open, id, work).await?;
-        Ok(Tree { walk: Arc::new(Mutex::new(walk)), op: Op::Write, id, pool: io.pool.clone() })
+        let walk = offload(io, Class::Path, Op::Open, target, work).await?;
+        Ok(Tree { walk: Arc::new(Mutex::new(walk)), op: Op::Write, target, pool: io.pool.clone() })
     }
 
     /// Handles some names. To be called until the tree is done.
@@ -145,7 +146,7 @@ impl Tree {
     pub async fn step(&mut self, io: &Io) -> io::Result<TreeStep> {
         let walk = self.walk.clone();
         let work = move || Ok(walk.lock().unwrap_or_else(PoisonError::into_inner).step());
-        offload(io, Class::Bulk, self.op, self.id, work).await
+        offload(io, Class::Bulk, self.op, self.target, work).await
     }
 }
 
@@ -473,7 +474,7 @@ pub async fn copy_file(
     to: &Name,
     options: CopyOptions,
 ) -> Result<(), TreeFailure> {
-    let id = from.id();
+    let from_target = from.target();
     let (source, target) = (from.clone(), to.clone());
     let work = move || {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -491,7 +492,7 @@ pub async fn copy_file(
         Ok(begun)
     };
     let pool = |error: io::Error| TreeFailure { call: "copy", path: from.path.clone(), error };
-    let begun = offload(io, Class::Path, Op::Open, id, work).await.map_err(pool)?;
+    let begun = offload(io, Class::Path, Op::Open, from_target, work).await.map_err(pool)?;
     let transfer = begun.map_err(|((call, error), path)| TreeFailure { call, path, error })?;
     let mut transfer = Some(transfer);
     loop {
@@ -504,7 +505,7 @@ pub async fn copy_file(
             });
             Ok(advanced.unwrap_or(Ok(None)))
         };
-        let step = offload(io, Class::Bulk, Op::Write, id, work).await.map_err(pool);
+        let step = offload(io, Class::Bulk, Op::Write, from_target, work).await.map_err(pool);
         let failure = match step {
             Ok(Ok(None)) => return Ok(()),
             Ok(Ok(copying)) => {

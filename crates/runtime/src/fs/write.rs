@@ -10,6 +10,7 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 
 use super::file::FileHandle;
+use super::target::Target;
 use super::{File, Io, Metadata, known, offload};
 use crate::mounts;
 use crate::pool::{Class, Op, Pool};
@@ -45,13 +46,13 @@ const JUST_WRITTEN_BYTES_MAX: u64 = 1024 * 1024;
 /// # Errors
 /// `AlreadyExists` with [`CreateOptions::exclusive`]; those of openat(2).
 pub async fn create(io: &Io, path: &[u8], options: &CreateOptions) -> io::Result<File> {
-    let id = known::path_id(path);
+    let target = Target::of_path(path);
     let (path, options, pool) = (path.to_vec(), *options, io.pool.clone());
     let work = move || {
         let handle = open_new(&path, options, pool)?;
         Ok(File { handle: Arc::new(handle), head: Bytes::new() })
     };
-    offload(io, Class::Path, Op::Create, id, work).await
+    offload(io, Class::Path, Op::Create, target, work).await
 }
 
 /// The lock of a file: until it is released or dropped.
@@ -85,7 +86,7 @@ impl Drop for Lock {
 /// # Errors
 /// Those of openat(2) and flock(2).
 pub async fn lock(io: &Io, path: &[u8], mode: u32) -> io::Result<Option<Lock>> {
-    let id = known::path_id(path);
+    let target = Target::of_path(path);
     let (path, pool) = (path.to_vec(), io.pool.clone());
     let work = move || {
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -96,7 +97,7 @@ pub async fn lock(io: &Io, path: &[u8], mode: u32) -> io::Result<Option<Lock>> {
             Err(error) => Err(error.into()),
         }
     };
-    offload(io, Class::Path, Op::Create, id, work).await
+    offload(io, Class::Path, Op::Create, target, work).await
 }
 
 impl File {
@@ -107,7 +108,7 @@ impl File {
     pub async fn write_at(&self, io: &Io, offset: u64, chunks: Vec<Bytes>) -> io::Result<()> {
         let handle = self.handle.clone();
         let work = move || write_chunks(&handle, offset, &chunks);
-        offload(io, Class::Bulk, Op::Write, self.handle.id, work).await
+        offload(io, Class::Bulk, Op::Write, self.handle.target(), work).await
     }
 
     /// Writes `head` at the file's beginning and renames the file, in one trip: a file that was
@@ -133,14 +134,14 @@ impl File {
             rename_into(&from, &to, dir_mode)?;
             learn_published(&handle)
         };
-        offload(io, Class::Path, Op::Rename, self.handle.id, work).await
+        offload(io, Class::Path, Op::Rename, self.handle.target(), work).await
     }
 
     /// Sets the size.
     pub async fn truncate(&self, io: &Io, size: u64) -> io::Result<()> {
         let handle = self.handle.clone();
         let work = move || Ok(rustix::fs::ftruncate(&*handle, size)?);
-        offload(io, Class::Bulk, Op::Write, self.handle.id, work).await
+        offload(io, Class::Bulk, Op::Write, self.handle.target(), work).await
     }
 
     /// Waits until the contents (and, unless `data_only`, all metadata) are on the disk.
@@ -150,14 +151,14 @@ impl File {
             true => Ok(rustix::fs::fdatasync(&*handle)?),
             false => Ok(rustix::fs::fsync(&*handle)?),
         };
-        offload(io, Class::Bulk, Op::Sync, self.handle.id, work).await
+        offload(io, Class::Bulk, Op::Sync, self.handle.target(), work).await
     }
 
     /// Sets the permission bits, no matter what the process's umask is.
     pub async fn set_mode(&self, io: &Io, mode: u32) -> io::Result<()> {
         let handle = self.handle.clone();
         let work = move || Ok(rustix::fs::fchmod(&*handle, Mode::from_raw_mode(mode))?);
-        offload(io, Class::Path, Op::Write, self.handle.id, work).await
+        offload(io, Class::Path, Op::Write, self.handle.target(), work).await
     }
 
     /// Sets the time of the last change (seconds since 1970), as `proxy_store` does.
@@ -166,7 +167,7 @@ impl File {
         let time = rustix::fs::Timespec { tv_sec: mtime, tv_nsec: 0 };
         let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
         let work = move || Ok(rustix::fs::futimens(&*handle, &times)?);
-        offload(io, Class::Path, Op::Write, self.handle.id, work).await
+        offload(io, Class::Path, Op::Write, self.handle.target(), work).await
     }
 }
 
@@ -183,7 +184,7 @@ pub async fn put(
     chunks: Vec<Bytes>,
     modes: PutModes,
 ) -> io::Result<Metadata> {
-    let id = known::path_id(to);
+    let target = Target::of_path(to);
     let (temp, to, pool) = (temp.to_vec(), to.to_vec(), io.pool.clone());
     let work = move || {
         let handle = create_file(
@@ -201,7 +202,7 @@ pub async fn put(
         }
         written
     };
-    offload(io, Class::Bulk, Op::Write, id, work).await
+    offload(io, Class::Bulk, Op::Write, target, work).await
 }
 
 /// Result of [`patch`].
@@ -225,7 +226,7 @@ pub async fn patch(
     offset: u64,
     bytes: Bytes,
 ) -> io::Result<Patched> {
-    let id = known::path_id(path);
+    let target = Target::of_path(path);
     let (path, expected) = (path.to_vec(), (expected.dev, expected.ino));
     let work = move || {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -240,7 +241,7 @@ pub async fn patch(
         write_all(&fd, offset, &[bytes])?;
         Ok(Patched::Done)
     };
-    offload(io, Class::Bulk, Op::Write, id, work).await
+    offload(io, Class::Bulk, Op::Write, target, work).await
 }
 
 /// Permission bits for [`put`].

@@ -12,9 +12,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use disk::DiskLoad;
+
+pub(crate) mod disk;
 pub(crate) mod places;
 mod watch;
 
+pub use disk::{BusyDisk, DiskSnapshot, DiskTimesSnapshot};
 pub(crate) use watch::watch;
 
 /// Maximum number of file systems told apart; further ones always go to a pool.
@@ -102,6 +106,8 @@ pub struct Mount {
     /// Mounted, as far as known; otherwise the number may have a new owner.
     mounted: AtomicBool,
     counters: [MountCounters; SHARDS],
+    /// What tasks of pools do here.
+    load: DiskLoad,
 }
 
 /// Number of counter sets per file system, so that workers counting at the same time rarely write
@@ -134,6 +140,10 @@ macro_rules! counters {
             pub magic: u64,
             /// RWF_NOWAIT works here.
             pub nowait: bool,
+            /// Where it is mounted, and of what: `/srv`, `/dev/sdb1`. `None`: not known.
+            pub place: Option<MountPlace>,
+            /// What tasks of pools do here.
+            pub disk: DiskSnapshot,
             $($(#[$doc])* pub $name: u64,)*
         }
 
@@ -147,6 +157,8 @@ macro_rules! counters {
                     fs_type: self.fs_type,
                     magic: self.magic,
                     nowait: self.reads_inline(),
+                    place: watch::place(self.dev),
+                    disk: self.load.snapshot(),
                     $($name: sum(|counters| &counters.$name),)*
                 }
             }
@@ -155,7 +167,7 @@ macro_rules! counters {
         impl MountSnapshot {
             /// `MAJOR:MINOR` of the device, as `/proc/self/mountinfo` shows it.
             pub fn device(&self) -> String {
-                format!("{}:{}", rustix::fs::major(self.dev), rustix::fs::minor(self.dev))
+                device_name(self.dev)
             }
 
             /// Names and values of all counters, for metrics.
@@ -204,7 +216,13 @@ impl Mount {
             misses: AtomicU64::new(0),
             mounted: AtomicBool::new(true),
             counters: Default::default(),
+            load: DiskLoad::default(),
         }
+    }
+
+    /// What tasks of pools do here.
+    pub(crate) fn load(&self) -> &DiskLoad {
+        &self.load
     }
 
     /// Whether names may be looked up and files opened inline (RESOLVE_CACHED), and an open file's
@@ -300,6 +318,34 @@ fn slots() -> impl Iterator<Item = &'static Mount> {
 /// The file system with device number `dev`, if a file on it was opened since it was mounted.
 pub(crate) fn find(dev: u64) -> Option<&'static Mount> {
     slots().find(|mount| mount.dev == dev && mount.mounted.load(Acquire))
+}
+
+/// `MAJOR:MINOR` of a device number.
+pub fn device_name(dev: u64) -> String {
+    format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev))
+}
+
+/// Where a file system is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountPlace {
+    /// The directory.
+    pub directory: String,
+    /// The device, or the server and its directory.
+    pub source: String,
+}
+
+/// The file system on which most operations are in progress, if there are any: its device or the place where it
+/// is mounted.
+pub fn busiest() -> Option<(String, BusyDisk)> {
+    let loads = slots().map(|mount| (mount, mount.load.in_progress()));
+    let (mount, load) =
+        loads.filter(|(_, load)| load.busy > 0).max_by_key(|(_, load)| load.busy)?;
+    let snapshot = mount.snapshot();
+    let name = match &snapshot.place {
+        Some(place) => format!("{} at \"{}\"", snapshot.device(), place.directory),
+        None => snapshot.device(),
+    };
+    Some((name, load))
 }
 
 /// State and counters of every file system used so far.

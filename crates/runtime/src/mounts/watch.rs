@@ -7,14 +7,14 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::sync::Once;
 use std::sync::atomic::Ordering::Release;
+use std::sync::{LazyLock, Mutex, Once, PoisonError};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{FsType, Mount, places, slots};
+use super::{FsType, Mount, MountPlace, places, slots};
 
 /// Maximum number of immediate re-reads of the list when it changed while it was read.
 const READS_MAX: usize = 8;
@@ -56,7 +56,7 @@ pub(crate) fn watch() {
 }
 
 fn watch_file(mut mountinfo: File) {
-    let mut before = parse(&read(&mut mountinfo));
+    let mut before = look(&mut mountinfo);
     while wait(&mountinfo, None).is_some() {
         let mut now = read_doubting(&mut mountinfo);
         // A file system that was unmounted and mounted again at once may be missing in a list that
@@ -94,7 +94,71 @@ fn wait(mountinfo: &File, time: Option<&Timespec>) -> Option<bool> {
 fn read_doubting(mountinfo: &mut File) -> HashMap<u64, FsType> {
     // First of all: a thread may already use a new mount while the list is read below.
     places::doubt();
-    parse(&read(mountinfo))
+    look(mountinfo)
+}
+
+/// The list of now; learns where file systems are mounted.
+fn look(mountinfo: &mut File) -> HashMap<u64, FsType> {
+    let text = read(mountinfo);
+    *PLACES.lock().unwrap_or_else(PoisonError::into_inner) = places_of(&text);
+    parse(&text)
+}
+
+/// Where file systems are mounted, by device number.
+static PLACES: LazyLock<Mutex<HashMap<u64, MountPlace>>> = LazyLock::new(Mutex::default);
+
+/// Where a file system is mounted, as far as known.
+pub(super) fn place(dev: u64) -> Option<MountPlace> {
+    PLACES.lock().unwrap_or_else(PoisonError::into_inner).get(&dev).cloned()
+}
+
+/// A file system may be mounted in several places: the shortest one of its root stands for all.
+fn places_of(mountinfo: &str) -> HashMap<u64, MountPlace> {
+    let mut places: HashMap<u64, (bool, MountPlace)> = HashMap::new();
+    for (dev, is_part, place) in mountinfo.lines().filter_map(parse_place) {
+        let rank = |(is_part, place): &(bool, MountPlace)| (*is_part, place.directory.len());
+        let new = (is_part, place);
+        match places.get_mut(&dev) {
+            Some(old) if rank(old) <= rank(&new) => {}
+            Some(old) => *old = new,
+            None => {
+                places.insert(dev, new);
+            }
+        }
+    }
+    places.into_iter().map(|(dev, (_, place))| (dev, place)).collect()
+}
+
+/// proc_pid_mountinfo(5): device number, root, mount point, and after ` - ` type and source. Whether only a part
+/// of the file system is mounted there.
+fn parse_place(line: &str) -> Option<(u64, bool, MountPlace)> {
+    let mut words = line.split(' ').skip(2);
+    let (major, minor) = words.next()?.split_once(':')?;
+    let is_part = words.next()? != "/";
+    let directory = unescape(words.next()?);
+    let source = unescape(line.split_once(" - ")?.1.split(' ').nth(1)?);
+    let dev = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+    Some((dev, is_part, MountPlace { directory, source }))
+}
+
+/// Blanks are octal numbers there: `\040`.
+fn unescape(word: &str) -> String {
+    let mut pieces = word.split('\\');
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let code = piece.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code.filter(u8::is_ascii) {
+            Some(code) => {
+                text.push(char::from(code));
+                text.push_str(&piece[3..]);
+            }
+            None => {
+                text.push('\\');
+                text.push_str(piece);
+            }
+        }
+    }
+    text
 }
 
 /// A file system missing in an earlier list may be back, or may never have been away if that list
@@ -144,6 +208,23 @@ mod tests {
         assert_eq!(mounts[&rustix::fs::makedev(98, 0)], FsType::Ext4);
         assert_eq!(mounts[&rustix::fs::makedev(0, 43)], FsType::Other);
         assert_eq!(mounts[&rustix::fs::makedev(0, 44)], FsType::Tmpfs);
+    }
+
+    #[test]
+    fn places_are_roots_with_short_names() {
+        let text = "36 35 98:0 /part /a rw - ext3 /dev/sda rw\n\
+                    37 35 98:0 / /long/name rw master:1 - ext3 /dev/sda rw\n\
+                    38 35 98:0 / /my\\040disk rw - ext3 /dev/sda rw\n\
+                    39 35 98:0 / /again/longer rw - ext3 /dev/sda rw\n\
+                    40 35 0:43 /x /only\\part rw - nfs host:/x rw\n";
+        let places = places_of(text);
+        let place = |major, minor| {
+            let place = &places[&rustix::fs::makedev(major, minor)];
+            (&*place.directory, &*place.source)
+        };
+        assert_eq!(place(98, 0), ("/my disk", "/dev/sda"));
+        assert_eq!(place(0, 43), ("/only\\part", "host:/x"));
+        assert_eq!(places.len(), 2);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::Op;
+use crate::histogram::{HistogramSnapshot, RecentTimes};
 
 /// Live counters of one kind of operation in one pool.
 #[derive(Default)]
@@ -58,6 +59,29 @@ impl OpCounters {
     }
 }
 
+/// Times of a pool's tasks in the last minute.
+#[derive(Default)]
+pub(super) struct PoolRecentTimes {
+    waits: RecentTimes,
+    services: RecentTimes,
+}
+
+impl PoolRecentTimes {
+    pub(super) fn waited(&self, time: Duration) {
+        self.waits.record(time, nowait_sys::clock::monotonic_coarse_ms());
+    }
+
+    pub(super) fn served(&self, time: Duration) {
+        self.services.record(time, nowait_sys::clock::monotonic_coarse_ms());
+    }
+
+    /// The waits and the services.
+    pub(super) fn snapshot(&self) -> (HistogramSnapshot, HistogramSnapshot) {
+        let now = nowait_sys::clock::monotonic_coarse_ms();
+        (self.waits.snapshot(now), self.services.snapshot(now))
+    }
+}
+
 fn add_time(total: &AtomicU64, max: &AtomicU64, time: Duration) {
     let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     total.fetch_add(ns, Relaxed);
@@ -100,6 +124,12 @@ pub struct PoolSnapshot {
     pub busy: usize,
     /// Tasks waiting now.
     pub queued: usize,
+    /// Clients and connections that have tasks waiting or running now.
+    pub clients: usize,
+    /// How long tasks waited for a thread in the last minute.
+    pub recent_waits: HistogramSnapshot,
+    /// How long threads ran tasks in the last minute.
+    pub recent_services: HistogramSnapshot,
     /// One entry per operation that was ever requested.
     pub ops: Vec<OpSnapshot>,
 }

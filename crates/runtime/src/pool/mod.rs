@@ -13,6 +13,7 @@
 
 mod accounts;
 mod counters;
+mod fullness;
 mod op;
 mod ordinals;
 mod pool_times;
@@ -34,7 +35,8 @@ pub use pool_times::{Meter, Metered, PoolTimes, metered};
 pub(crate) use simulated::{Thread, World, set_worlds};
 pub use task::TaskFuture;
 
-use counters::OpCounters;
+use counters::{OpCounters, PoolRecentTimes};
+use fullness::Fullness;
 use queue::{Fair, QueueLimits, Ticket};
 use simulated::SimulatedPool;
 use task::{Job, TaskCell};
@@ -126,6 +128,7 @@ struct Inner {
     state: Mutex<PoolState>,
     work: Condvar,
     counters: Vec<OpCounters>,
+    times: PoolRecentTimes,
     /// In a simulation.
     simulated: Option<Box<SimulatedPool>>,
 }
@@ -142,6 +145,8 @@ struct PoolState {
     busy: usize,
     /// No more tasks are accepted; threads end when the queue is empty.
     closed: bool,
+    /// What was reported of the length of its queue.
+    fullness: Fullness,
 }
 
 struct Queued {
@@ -197,9 +202,11 @@ impl Pool {
                 calls: 0,
                 busy: 0,
                 closed: false,
+                fullness: Fullness::Normal,
             }),
             work: Condvar::new(),
             counters: Op::ALL.iter().map(|_| OpCounters::default()).collect(),
+            times: PoolRecentTimes::default(),
             simulated,
         }))))
     }
@@ -269,10 +276,11 @@ impl Pool {
     /// The counters, for status pages.
     pub fn snapshot(&self) -> PoolSnapshot {
         let inner = &self.0.0;
-        let (threads_alive, busy, queued) = {
+        let (threads_alive, busy, queued, clients) = {
             let state = lock(&inner.state);
-            (state.alive, state.busy, state.queue.waiting())
+            (state.alive, state.busy, state.queue.waiting(), state.queue.clients())
         };
+        let (recent_waits, recent_services) = inner.times.snapshot();
         let ops = Op::ALL
             .iter()
             .zip(&inner.counters)
@@ -286,6 +294,9 @@ impl Pool {
             threads_alive,
             busy,
             queued,
+            clients,
+            recent_waits,
+            recent_services,
             ops,
         }
     }
@@ -333,18 +344,29 @@ impl Inner {
         let waiting = state.queue.waiting();
         let free = self.threads.saturating_sub(state.busy);
         if !must && waiting >= self.max_queue.saturating_add(free) {
+            let change = state.fullness.refused();
             drop(state);
             self.counters(op).overflowed();
+            self.report(change, waiting);
             return Err(PoolError::Overflow { name: self.name.clone(), waiting });
         }
         let now = since.duration_since(self.created);
         let ticket = state.queue.push(class, owner, Queued { job, op, since }, now);
         let start = self.call_thread(&mut state);
+        let change = state.fullness.grown(waiting + 1, self.max_queue);
         drop(state);
         if start {
             self.start_thread();
         }
+        self.report(change, waiting + 1);
         Ok(ticket)
+    }
+
+    /// Reports that the queue has become nearly full, full, or shorter again.
+    fn report(&self, change: Option<Fullness>, waiting: usize) {
+        if let Some(change) = change {
+            fullness::report(&self.name, change, waiting, self.max_queue);
+        }
     }
 
     /// Wakes an idle thread if there is one and there is work. Returns whether to start a new thread
@@ -432,6 +454,8 @@ impl Inner {
                 continue;
             };
             state.busy += 1;
+            let waiting = state.queue.waiting();
+            let change = state.fullness.shrunk(waiting, self.max_queue);
             // One completion may allow two tasks to start (limits per client and per class): wake the next
             // thread.
             let start = self.call_thread(&mut state);
@@ -439,11 +463,14 @@ impl Inner {
             if start {
                 self.start_thread();
             }
+            self.report(change, waiting);
             let counters = self.counters(task.op);
             let waited = task.since.elapsed();
             counters.started(waited);
+            self.times.waited(waited);
             let executed = task.job.execute(waited);
             counters.completed(executed.served, executed.panicked);
+            self.times.served(executed.served);
             if task.op == Op::Blocking {
                 computed += executed.served;
             }

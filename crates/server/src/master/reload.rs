@@ -16,6 +16,7 @@ use crate::logs::{Logs, SlowLogPolicy};
 use crate::pidfile::PidFile;
 use crate::reader::FileReader;
 use crate::sockets::Sockets;
+use crate::wire::ToServer;
 
 use super::child::Child;
 use super::directories;
@@ -263,7 +264,17 @@ impl Master {
             }
         }
         self.answer(Err(reason));
+        self.publish_failure(reason);
         self.reload_ended()
+    }
+
+    /// Has the status pages of the server processes show the first error of a failed reload.
+    fn publish_failure(&self, reason: &str) {
+        let first = reason.lines().find(|line| !line.trim().is_empty()).unwrap_or(reason);
+        let message = ToServer::ReloadFailed(first.to_owned());
+        for child in self.children.iter().filter(|child| !child.exiting) {
+            child.tell(&message, &self.log);
+        }
     }
 
     /// The server process that was to take over a pending generation has died.

@@ -186,6 +186,11 @@ impl<E> Fair<E> {
         self.waiting
     }
 
+    /// Number of clients with tasks that wait or run.
+    pub(super) fn clients(&self) -> usize {
+        self.clients.len() - usize::from(self.clients.contains_key(&0))
+    }
+
     /// Appends a task to its client's line. `now` is the time since any fixed moment, here and
     /// below.
     pub(super) fn push(&mut self, class: Class, owner: Owner, work: E, now: Duration) -> Ticket {

@@ -1,7 +1,8 @@
-//! Histograms of times with buckets of constant relative width, for percentiles.
+//! Histograms of times with buckets of constant relative width, for percentiles: of the whole life of a
+//! process ([`Histogram`]), and of the last minute ([`RecentTimes`]).
 //!
-//! Written by one worker with plain loads and stores, like the counters of [`tally`](crate::tally); read by any
-//! thread.
+//! Called by the counters of zones, pools and disks; read by status pages on any thread. Never: locks,
+//! allocates while it counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,6 +41,63 @@ impl Histogram {
         };
         add(&self.buckets[bucket(us)], 1);
         add(&self.sum_us, us);
+    }
+
+    /// Counts a time; any number of threads may do so at once.
+    pub fn record_shared(&self, time: Duration) {
+        let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.buckets[bucket(us)].fetch_add(1, Ordering::Relaxed);
+        self.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    fn clear(&self) {
+        self.buckets.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
+        self.sum_us.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Length of a window of [`RecentTimes`], in milliseconds.
+const WINDOW_MS: u64 = 30_000;
+
+/// The times of the last 30 to 60 seconds: percentiles over the life of a process hide a disk that has
+/// become slow a moment ago. Times are milliseconds of any clock that never goes back.
+#[derive(Debug, Default)]
+pub struct RecentTimes {
+    /// The current window and the one before it, by their numbers.
+    windows: [Histogram; 2],
+    /// The number of the current window.
+    number: AtomicU64,
+}
+
+impl RecentTimes {
+    /// Counts a time; any number of threads may do so at once. A few may get lost when a window begins.
+    pub fn record(&self, time: Duration, now_ms: u64) {
+        self.advance(now_ms);
+        let number = self.number.load(Ordering::Relaxed);
+        self.windows[(number % 2) as usize].record_shared(time);
+    }
+
+    /// The times of the current window and of the one before it.
+    pub fn snapshot(&self, now_ms: u64) -> HistogramSnapshot {
+        self.advance(now_ms);
+        let mut sum = HistogramSnapshot::default();
+        self.windows.iter().for_each(|window| sum.add(window));
+        sum
+    }
+
+    fn advance(&self, now_ms: u64) {
+        let (now, then) = (now_ms / WINDOW_MS, self.number.load(Ordering::Relaxed));
+        let is_first = now > then
+            && self
+                .number
+                .compare_exchange(then, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if is_first {
+            self.windows[(now % 2) as usize].clear();
+            if now - then > 1 {
+                self.windows[((now + 1) % 2) as usize].clear();
+            }
+        }
     }
 }
 
@@ -107,6 +165,12 @@ impl HistogramSnapshot {
         ))
     }
 
+    /// The buckets with times: their upper bounds, of which the last has none, and numbers of times.
+    pub fn filled(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
+        let buckets = self.buckets.iter().enumerate().filter(|(_, count)| **count > 0);
+        buckets.map(|(at, count)| (bound_us(at).map(Duration::from_micros), *count))
+    }
+
     /// Upper bounds of powers of two with the number of times below each, and the total last.
     pub fn cumulative(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
         let mut sum = 0;
@@ -158,5 +222,33 @@ mod tests {
         assert_eq!(all.len(), POWERS);
         assert_eq!(all.last(), Some(&(None, 1000)));
         assert!(all.windows(2).all(|pair| pair[0].1 <= pair[1].1));
+    }
+
+    #[test]
+    fn recent_times_are_forgotten() {
+        let recent = RecentTimes::default();
+        let count = |now_ms| recent.snapshot(now_ms).count();
+        recent.record(Duration::from_millis(7), 5 * WINDOW_MS);
+        recent.record(Duration::from_millis(9), 6 * WINDOW_MS - 1);
+        assert_eq!((count(6 * WINDOW_MS - 1), count(6 * WINDOW_MS)), (2, 2));
+        recent.record(Duration::from_millis(9), 6 * WINDOW_MS);
+        assert_eq!((count(7 * WINDOW_MS - 1), count(7 * WINDOW_MS)), (3, 1));
+        recent.record(Duration::from_millis(9), 7 * WINDOW_MS);
+        assert_eq!(count(9 * WINDOW_MS), 0);
+        // A thread that has read the clock before another one.
+        recent.record(Duration::from_millis(9), 8 * WINDOW_MS);
+        assert_eq!(count(9 * WINDOW_MS), 1);
+    }
+
+    #[test]
+    fn filled_buckets_are_listed() {
+        let histogram = Histogram::default();
+        histogram.record_shared(Duration::from_micros(64));
+        histogram.record_shared(Duration::from_micros(65));
+        histogram.record_shared(Duration::from_secs(1 << 40));
+        let mut sum = HistogramSnapshot::default();
+        sum.add(&histogram);
+        let filled: Vec<_> = sum.filled().collect();
+        assert_eq!(filled, [(Some(Duration::from_micros(80)), 2), (None, 1)]);
     }
 }

@@ -19,6 +19,7 @@ mod charset;
 mod codings;
 mod conditional;
 mod conditions;
+mod dashboard;
 mod dav;
 mod error_log;
 mod error_pages;

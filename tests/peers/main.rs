@@ -12,6 +12,7 @@
 mod acme;
 mod applications;
 mod browser;
+mod dashboard;
 mod grpc;
 mod h2spec;
 mod libraries;

@@ -25,7 +25,7 @@ const SIZES: [usize; 10] =
     [0, 1, 1_000, 16_375, 16_384, 16_385, 65_536, 100_000, 1_000_003, 3_000_000];
 
 /// Where `cargo xtask peers` puts what Debian does not have.
-fn fetched() -> PathBuf {
+pub fn fetched() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers")
 }
 

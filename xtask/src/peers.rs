@@ -9,7 +9,8 @@ const USAGE: &str = "usage: cargo xtask peers [--install] [TEST]...
   --install        installs the Debian packages that the tests use (as root)
   TEST             part of the name of a test (default: all)
 
-Fetches h2spec, pebble and grpc-go's interoperability programs (Go), and httpx (Python), to target/peers.";
+Fetches h2spec, pebble and grpc-go's interoperability programs (Go), httpx (Python), and axe-core (npm), to
+target/peers.";
 
 /// Programs that the tests run, with their Debian packages.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -24,6 +25,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("testssl", "testssl.sh"),
     ("go", "golang"),
     ("node", "nodejs"),
+    ("npm", "npm"),
     ("uwsgi", "uwsgi"),
     ("memcached", "memcached"),
     ("litmus", "litmus"),
@@ -49,6 +51,9 @@ const GRPC_VERSION: &str = "v1.72.0";
 
 /// A client library of Python, with HTTP/2.
 const HTTPX: &str = "httpx[http2]==0.28.1";
+
+/// Finds barriers in pages.
+const AXE: &str = "axe-core@4.10.3";
 
 /// Fetches what is missing, and runs the tests. `args`: parts of tests' names.
 pub fn run(args: &[String]) -> Outcome {
@@ -98,6 +103,13 @@ fn fetch() -> Outcome {
     if !environment.join("bin/httpx").is_file() {
         succeed(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
         succeed(Command::new(environment.join("bin/pip")).args(["install", "--quiet", HTTPX]))?;
+    }
+    if !dir.join("node_modules/axe-core/axe.min.js").is_file() {
+        let mut command = Command::new("npm");
+        command
+            .args(["install", "--no-save", "--ignore-scripts", "--silent", "--prefix"])
+            .arg(&dir);
+        succeed(command.arg(AXE))?;
     }
     Ok(())
 }

@@ -224,7 +224,7 @@ location /transfer {
         level: Level::Warn,
         fixes: false,
         summary: "a status page that everybody can see",
-        text: "`stub_status`, `status_api` and `metrics` tell how much a server has to do, which \
+        text: "`stub_status`, `status_api`, `metrics` and `dashboard` tell how much a server has to do, which \
                upstream servers it has, and whether they work. Allow the addresses that need it.",
         wrong: "
 server {
@@ -476,7 +476,7 @@ fn referers_none(model: &Model<'_>, report: &mut RuleReport) {
 
 fn status(model: &Model<'_>, report: &mut RuleReport) {
     const CHECKS: &[&str] = &["allow", "deny", "auth_basic", "auth_request", "internal"];
-    for name in ["stub_status", "status_api", "metrics"] {
+    for name in ["stub_status", "status_api", "metrics", "dashboard"] {
         for (block, node) in model.directives(name) {
             let is_checked = block.chain().any(|outer| outer.has_any(CHECKS))
                 || block.chain().any(|outer| outer.is_set("ssl_verify_client", "on"))

@@ -34,6 +34,11 @@ pub fn render(report: &Report, path: &str) -> Option<String> {
     Some(format!("{part:#}\n"))
 }
 
+/// The whole report in one line.
+pub fn line(report: &Report) -> String {
+    whole(report).to_string()
+}
+
 fn whole(report: &Report) -> Value {
     let totals = &report.totals;
     let now = SystemTime::UNIX_EPOCH + Duration::from_millis(report.time_ms);

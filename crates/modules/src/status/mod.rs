@@ -7,6 +7,7 @@
 //! that exist anyway; a page costs only its formatting, and reading resets nothing.
 
 mod caches;
+mod dashboard;
 mod events;
 mod file_systems;
 mod findings;
@@ -42,14 +43,18 @@ use zone::ZoneKind;
 /// When the newest configuration was put to use, in milliseconds since 1970.
 static LOADED_MS: AtomicU64 = AtomicU64::new(0);
 
+/// Number of the newest configuration.
+static NEWEST: AtomicU64 = AtomicU64::new(0);
+
 /// Media type of OpenMetrics text.
 const OPENMETRICS: &[u8] = b"application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// This module.
 pub static MODULE: Module = Module {
-    rows: &[STATUS_ROWS, status_zone::ZoneConf::ROWS],
+    rows: &[STATUS_ROWS, DASHBOARD_ROWS, status_zone::ZoneConf::ROWS],
     build: Some(status_zone::build),
-    start: Some(|_, _| {
+    start: Some(|_, current| {
+        NEWEST.fetch_max(current.number, Ordering::Relaxed);
         LOADED_MS.store(clock().unix_ms(), Ordering::Relaxed);
         Vec::new()
     }),
@@ -72,6 +77,25 @@ nowait_conf::rows! {
     /// `stream`, `resolvers` and `workers`, with the argument `fields`. Read-only: `write=on` is refused. Zones of
     /// servers and locations are those of `status_zone`; groups of upstream servers need `zone`.
     "api" => plus::api, in LOCATION, take between(0, 1), inheritance Own, args "[write=off]";
+}
+
+nowait_conf::rows! {
+    static DASHBOARD_ROWS, module "dashboard";
+
+    /// Responds with a page for browsers that shows the state of the server and follows it: what calls for
+    /// attention and what to do; requests by server and location with their times; every disk and thread pool with
+    /// what waits, how long, and what was served from memory; event loops with their longest turns; caches,
+    /// upstream servers, certificates, limits and the last events. The page is one file without external resources.
+    /// It shows what happens in the whole server: protect it by `allow` and `deny`, `auth_basic`, or an address of
+    /// its own.
+    ///
+    /// * `interval=time`: the time between two updates, from `200ms` to `60s`; one second by default. All readers
+    ///   share one report per interval, and nothing is collected while nobody looks. At most 1000 readers are
+    ///   served.
+    ///
+    /// The page gets its data from the same location, as server-sent events: `Accept: text/event-stream`, or
+    /// `/events` after the location's name. Their data are those of `status_api`.
+    "dashboard" => dashboard::dashboard, in LOCATION, take between(1, 2), inheritance Own, args "on [interval=time] | off";
 }
 
 fn status_api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {

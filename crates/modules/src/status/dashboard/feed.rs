@@ -1,0 +1,168 @@
+//! The reports that all readers of a process share: one per interval, made on a thread of its own.
+//!
+//! The first reader that needs a new report has it made; the others wait for it. Collecting and formatting may take
+//! milliseconds on a large server, which is why no loop does it; and that thread is not one of a pool that a slow
+//! disk may occupy. Never: a report that nobody reads.
+
+use std::future::poll_fn;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+use bytes::Bytes;
+use nowait_http::generation::Generation;
+use nowait_runtime::pool::{Class, Op, Pool, PoolConfig};
+
+use super::super::report::Report;
+use super::super::zone::ZoneSnapshot;
+use super::super::{collect, json};
+
+/// Zones of a kind that a report shows: those with most requests.
+const ZONES_MAX: usize = 200;
+
+/// File systems, upstream groups, caches, certificates, and limits that it shows.
+const ROWS_MAX: usize = 200;
+
+/// Events that it shows: the last ones.
+const EVENTS_MAX: usize = 100;
+
+/// Reports to be made at a time: one for each generation that still has readers.
+const QUEUE_MAX: usize = 16;
+
+/// Name of the thread.
+const POOL: &str = "dashboard";
+
+/// Makes reports.
+static MAKER: LazyLock<Pool> = LazyLock::new(|| {
+    Pool::computing(PoolConfig { name: POOL.to_owned(), threads: 1, max_queue: QUEUE_MAX })
+});
+
+static FEED: Mutex<Feed> = Mutex::new(Feed { last: None, is_making: false, waiting: Vec::new() });
+
+struct Feed {
+    last: Option<SharedReport>,
+    /// A report is being made.
+    is_making: bool,
+    /// Readers that wait for it. At most as many as there are readers.
+    waiting: Vec<Waker>,
+}
+
+/// A report that readers share.
+#[derive(Clone, Debug)]
+struct SharedReport {
+    /// When it was made: [`now_ms`].
+    made_ms: u64,
+    generation: u64,
+    text: Bytes,
+}
+
+/// Milliseconds on the clock of reports.
+pub fn now_ms() -> u64 {
+    nowait_sys::clock::monotonic_ns() / 1_000_000
+}
+
+fn lock() -> MutexGuard<'static, Feed> {
+    FEED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a reader finds.
+enum Found {
+    Report(Bytes),
+    /// It has to make one.
+    Make(Making),
+}
+
+/// The report that is being made; when dropped, others may make one.
+struct Making;
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut feed = lock();
+            feed.is_making = false;
+            std::mem::take(&mut feed.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// The report of a generation in one line, not made before `since_ms`. `None`: none can be made.
+pub async fn report(generation: &Arc<Generation>, address: &str, since_ms: u64) -> Option<Bytes> {
+    match find(generation.number, since_ms).await {
+        Found::Report(text) => Some(text),
+        Found::Make(making) => {
+            let (generation, address) = (generation.clone(), address.to_owned());
+            let work = move || make(&generation, address, making);
+            MAKER.run(Class::Bulk, 0, Op::Blocking, work).await.ok()
+        }
+    }
+}
+
+/// Waits until there is such a report, or none is being made.
+async fn find(generation: u64, since_ms: u64) -> Found {
+    poll_fn(|cx| {
+        let mut feed = lock();
+        let is_fit =
+            |report: &&SharedReport| report.generation == generation && report.made_ms >= since_ms;
+        if let Some(report) = feed.last.as_ref().filter(is_fit) {
+            return Poll::Ready(Found::Report(report.text.clone()));
+        }
+        if feed.is_making {
+            feed.waiting.push(cx.waker().clone());
+            return Poll::Pending;
+        }
+        feed.is_making = true;
+        Poll::Ready(Found::Make(Making))
+    })
+    .await
+}
+
+fn make(generation: &Arc<Generation>, address: String, making: Making) -> Bytes {
+    let made_ms = now_ms();
+    let report = bounded(collect(generation, address));
+    let text = Bytes::from(json::line(&report));
+    let last = SharedReport { made_ms, generation: generation.number, text: text.clone() };
+    lock().last = Some(last);
+    drop(making);
+    text
+}
+
+/// The report with as many rows as a page can show.
+fn bounded(mut report: Report) -> Report {
+    busiest(&mut report.server_zones);
+    busiest(&mut report.location_zones);
+    report.mounts.truncate(ROWS_MAX);
+    report.upstreams.truncate(ROWS_MAX);
+    report.caches.truncate(ROWS_MAX);
+    report.limits.truncate(ROWS_MAX);
+    report.certificates.sort_by_key(|one| one.end);
+    report.certificates.truncate(ROWS_MAX);
+    let surplus = report.events.len().saturating_sub(EVENTS_MAX);
+    report.events.drain(..surplus);
+    report
+}
+
+fn busiest(zones: &mut Vec<ZoneSnapshot>) {
+    if zones.len() > ZONES_MAX {
+        zones.sort_by_key(|zone| std::cmp::Reverse(zone.requests));
+        zones.truncate(ZONES_MAX);
+        zones.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_zones_stay_in_the_order_of_their_names() {
+        let zone = |number: usize| ZoneSnapshot {
+            name: format!("{number:04}"),
+            requests: number as u64,
+            ..ZoneSnapshot::default()
+        };
+        let mut zones: Vec<_> = (0..ZONES_MAX + 10).map(zone).collect();
+        busiest(&mut zones);
+        assert_eq!((zones.len(), &*zones[0].name), (ZONES_MAX, "0010"));
+        assert!(zones.is_sorted_by(|a, b| a.name < b.name));
+    }
+}

@@ -17,6 +17,7 @@
 
 mod bundle;
 mod client;
+mod congestion;
 mod connection;
 mod connection_id;
 mod counters;

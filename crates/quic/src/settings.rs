@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn_proto::congestion::CubicConfig;
 use quinn_proto::{MtuDiscoveryConfig, TransportConfig, VarInt};
+
+use crate::congestion::CubicFactory;
 
 /// Settings of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl Settings {
             .send_window(SEND_WINDOW_BYTES_MIN)
             .crypto_buffer_size(CRYPTO_BYTES_MAX)
             .mtu_discovery_config(Some(mtu))
-            .congestion_controller_factory(Arc::new(CubicConfig::default()))
+            .congestion_controller_factory(Arc::new(CubicFactory))
             .datagram_receive_buffer_size(None)
             .enable_segmentation_offload(self.gso);
         Arc::new(transport)

@@ -16,8 +16,8 @@ use crate::options::Mode;
 use crate::scenario::Scenario;
 
 /// What is compared: a response from the configuration, a file, an origin and a cache; and what users add to it.
-const SCENARIOS: [&str; 7] =
-    ["tiny", "file-1k", "file-1k-log", "proxy-tiny", "cache-100b", "tls-1k", "h2-1k"];
+const SCENARIOS: [&str; 8] =
+    ["tiny", "file-1k", "file-1k-log", "proxy-tiny", "cache-100b", "tls-1k", "h2-1k", "h3-1k"];
 
 /// The variant that valgrind can run.
 const VARIANT: &str = "nowait epoll";

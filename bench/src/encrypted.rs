@@ -71,6 +71,27 @@ pub fn requests(load: &EncryptedLoad<'_>, count: u64) -> Result<(), String> {
     run.until(|run| run.complete == count)
 }
 
+/// Makes one request on a new connection; a response that takes longer than the limit is given up. Returns the time
+/// from the request to the last byte, without the handshake, and the bytes of content that have come by then.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn transfer(load: &EncryptedLoad<'_>, limit: Duration) -> Result<(Duration, u64), String> {
+    let texts = Texts::new(load);
+    let mut run = EncryptedRun::start_with(load, &texts, 0)?;
+    let begin = Instant::now();
+    run.unsent = 1;
+    run.request(0);
+    run.send(0).map_err(|error| format!("sending: {error}"))?;
+    run.until(|run| run.complete == 1 || run.now >= begin + limit)?;
+    let bytes = match (run.complete, &run.connections[0].codec) {
+        (1, _) => load.body_bytes,
+        (_, Codec::Http1(http1)) => http1.come,
+        (_, Codec::Http2(http2)) => http2.come(),
+    };
+    Ok((begin.elapsed(), bytes))
+}
+
 /// The requests.
 struct Texts {
     http1: Vec<u8>,

@@ -134,6 +134,11 @@ impl<'a> Http2Connection<'a> {
         Ok(complete)
     }
 
+    /// Bytes of content that have come of responses that are not complete.
+    pub fn come(&self) -> u64 {
+        self.waiting.iter().map(|(_, bytes)| bytes).sum()
+    }
+
     fn kind(&self) -> u8 {
         self.head[3]
     }

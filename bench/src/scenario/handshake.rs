@@ -1,4 +1,4 @@
-//! TLS handshakes: what one costs a server, and what other clients notice of too many.
+//! Handshakes of TLS, over TCP and QUIC: what one costs a server, and what other clients notice of too many.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
+use super::multiplexed::{quic_lines, quic_variants};
 use crate::bench::{Bench, Measured, Subject};
 use crate::paced::{self, PacedStream, StreamResult};
 use crate::peer::Duty;
 use crate::probe;
 use crate::process;
+use crate::quic::{self, QuicLoad};
 use crate::results::{Better, Samples, ScenarioResult};
 use crate::server::{ADDRESS, ServerProcess, Setup, Variant};
 use crate::tls::{self, KeyType, TlsConnection};
@@ -37,6 +39,8 @@ pub struct Handshakes {
     pub key: KeyType,
     /// With the session of an earlier connection.
     pub resumed: bool,
+    /// Over QUIC; not resumed.
+    pub quic: bool,
 }
 
 /// What the clients of a measurement have counted.
@@ -51,10 +55,20 @@ struct HandshakeCounts {
 /// Server CPU per connection.
 pub fn run(bench: &Bench, scenario: &Subject, what: &Handshakes) -> Result<ScenarioResult, String> {
     let setup = setup(bench, what.key)?;
-    let variants = bench.with_peers(bench.plain_variants(), Duty::Respond, true);
+    let variants = match what.quic {
+        true => quic_variants(bench),
+        false => bench.with_peers(bench.plain_variants(), Duty::Respond, true),
+    };
+    let setup = match what.quic {
+        true => Setup { server: quic_lines(), ..setup },
+        false => setup,
+    };
     bench.write_tiny()?;
     let samples = bench.alternate(scenario, &variants, |variant| {
-        let (value, rate, used) = measure(bench, &setup, what, variant)?;
+        let (value, rate, used) = match what.quic {
+            true => measure_quic(bench, &setup, variant)?,
+            false => measure(bench, &setup, what, variant)?,
+        };
         let text = format!("{value:9.1} µs  {rate:7.0}/s  server {used:3.0} %");
         let also = vec![("connections/s", rate), ("server CPU %", used)];
         Ok(Measured { value, also, text })
@@ -113,6 +127,37 @@ fn measure(
         return Err(format!("{:.0} % of the sessions were resumed", share * 100.0));
     }
     Ok((cpu * 1e6 / done, done / wall, 100.0 * cpu / wall))
+}
+
+/// As [`measure`], over QUIC.
+fn measure_quic(
+    bench: &Bench,
+    setup: &Setup,
+    variant: &Variant,
+) -> Result<(f64, f64, f64), String> {
+    let directory = bench.directory.join("server");
+    let server = ServerProcess::start(bench.binary(variant.side), &directory, setup, variant)?;
+    let failed = |error: String| format!("{error} {}", server.log());
+    let load = QuicLoad {
+        target: ADDRESS,
+        path: "/tiny",
+        body_bytes: "OK".len() as u64,
+        upload_bytes: None,
+        connections: CLIENTS,
+        streams: 1,
+    };
+    quic::requests(&QuicLoad { connections: 1, ..load }, 1).map_err(failed)?;
+    let pids = server.processes();
+    let mut edges = Vec::new();
+    let edge = || edges.push((process::cpu_time(&pids), Instant::now()));
+    let length = Duration::from_secs_f64(bench.options.seconds);
+    let done = quic::handshakes(&load, length.mul_f64(0.3), length, edge).map_err(failed)?;
+    let &[begin, end] = &edges[..] else {
+        return Err("the measurement has no two edges".to_owned());
+    };
+    let cpu = end.0.saturating_sub(begin.0).as_secs_f64();
+    let wall = (end.1 - begin.1).as_secs_f64();
+    Ok((cpu * 1e6 / done as f64, done as f64 / wall, 100.0 * cpu / wall))
 }
 
 /// One connection after the other until told to end.

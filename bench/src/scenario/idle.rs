@@ -1,16 +1,23 @@
 //! Memory of idle keep-alive connections, and of idle sessions of a TCP proxy: what the server's
 //! processes grow by.
 
+use std::time::Duration;
+
+use super::multiplexed::quic_lines;
 use crate::bench::{Bench, Subject};
 use crate::paced::{self, Connect, PacedSocket};
 use crate::probe;
 use crate::process;
+use crate::quic::{IdleConnections, QuicLoad};
 use crate::results::{Better, Samples, ScenarioResult};
 use crate::server::{ADDRESS, ServerProcess, Setup, Variant};
 use crate::tls::{self, KeyType, TlsConnection};
 
 /// Connections opened and closed before the first look, so that lazily made tables exist.
 const WARM_UP: usize = 200;
+
+/// Until both sides of a QUIC connection have nothing more to say.
+const SETTLED: Duration = Duration::from_secs(3);
 
 /// Who is idle.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -19,6 +26,8 @@ pub enum Idle {
     Plain,
     /// The same, encrypted.
     Tls,
+    /// The same, over HTTP/3.
+    Quic,
     /// A client whose connection the server passes on to the origin.
     Session,
 }
@@ -33,7 +42,7 @@ pub fn run(
     raise_limit(connections)?;
     let mut variants = match idle {
         Idle::Session => bench.stream_variants(),
-        Idle::Plain | Idle::Tls => bench.plain_variants(),
+        Idle::Plain | Idle::Tls | Idle::Quic => bench.plain_variants(),
     };
     // Who is idle has no use for large buffers.
     variants.retain(|variant| variant.http.is_empty());
@@ -53,7 +62,7 @@ pub fn run(
     }
     let unit = match idle {
         Idle::Session => "bytes per idle session",
-        Idle::Plain | Idle::Tls => "bytes per idle connection",
+        Idle::Plain | Idle::Tls | Idle::Quic => "bytes per idle connection",
     };
     let mut outcome = bench.outcome(scenario, unit, Better::Lower);
     outcome.fill(&samples, None);
@@ -72,21 +81,54 @@ pub(super) fn measure(
     // Held to the end: it answers.
     let _origin = stream.then(|| bench.origin()).transpose()?;
     let mut setup = Setup { stream, ..bench.setup(1) };
-    if idle == Idle::Tls {
+    if idle == Idle::Quic {
+        setup.server = quic_lines();
+    }
+    if matches!(idle, Idle::Tls | Idle::Quic) {
         setup.listen = "ssl".to_owned();
         setup.http = tls::certificate(&bench.directory, KeyType::Ecdsa)?.lines();
     }
     let directory = bench.directory.join("server");
     let server = ServerProcess::start(bench.binary(variant.side), &directory, &setup, variant)?;
+    if idle == Idle::Quic {
+        return measure_quic(&server, connections, memory);
+    }
     let config = tls::client(false);
     let connect = || match idle {
         Idle::Tls => Ok(Box::new(TlsConnection::open(ADDRESS, &config)?) as Box<dyn PacedSocket>),
-        Idle::Plain | Idle::Session => paced::plain(ADDRESS),
+        Idle::Plain | Idle::Session | Idle::Quic => paced::plain(ADDRESS),
     };
     drop(open(WARM_UP, &connect)?);
     let pids = server.processes();
     let before = memory(&pids);
     let idle = open(connections, &connect)?;
+    let after = memory(&pids);
+    drop(idle);
+    Ok((before, after))
+}
+
+/// As [`measure`], of connections over QUIC.
+fn measure_quic(
+    server: &ServerProcess,
+    connections: usize,
+    memory: fn(&[u32]) -> u64,
+) -> Result<(u64, u64), String> {
+    let failed = |error: String| format!("{error} {}", server.log());
+    let load = QuicLoad {
+        target: ADDRESS,
+        path: "/tiny",
+        body_bytes: "OK".len() as u64,
+        upload_bytes: None,
+        connections: WARM_UP,
+        streams: 1,
+    };
+    let mut early = IdleConnections::open(&load).map_err(failed)?;
+    early.close(SETTLED).map_err(failed)?;
+    drop(early);
+    let pids = server.processes();
+    let before = memory(&pids);
+    let mut idle = IdleConnections::open(&QuicLoad { connections, ..load }).map_err(failed)?;
+    idle.settle(SETTLED).map_err(failed)?;
     let after = memory(&pids);
     drop(idle);
     Ok((before, after))

@@ -3,6 +3,7 @@
 mod cold;
 mod count;
 pub mod curves;
+mod goodput;
 mod growth;
 mod handshake;
 mod idle;
@@ -28,6 +29,8 @@ pub enum What {
     /// Encrypted connections, and HTTP/2.
     Multiplexed(multiplexed::Multiplexed),
     Handshakes(handshake::Handshakes),
+    /// A large transfer over an emulated path.
+    Goodput(goodput::Goodput),
     /// Established connections beside too many new ones.
     Flood,
     /// Memory of so many idle connections.
@@ -52,7 +55,7 @@ pub fn all() -> Vec<Scenario> {
     use crate::encrypted::Protocol;
     use growth::{Figure, Large};
     use handshake::Handshakes;
-    use multiplexed::Multiplexed;
+    use multiplexed::{Multiplexed, Transport};
     use slow::SlowWork;
     use throughput::{Coding, Throughput, UploadForm, Uri};
     let tiny = Throughput {
@@ -74,11 +77,14 @@ pub fn all() -> Vec<Scenario> {
         subject: Subject { name, title },
         what: What::Multiplexed(what),
     };
-    let https = Multiplexed { protocol: Protocol::Https, bytes: 0, connections: 64, streams: 1 };
-    let http2 = Multiplexed { protocol: Protocol::Http2, bytes: 0, connections: 16, streams: 32 };
+    let encrypted =
+        |transport, connections, streams| Multiplexed { transport, bytes: 0, connections, streams };
+    let https = encrypted(Transport::Tls(Protocol::Https), 64, 1);
+    let http2 = encrypted(Transport::Tls(Protocol::Http2), 16, 32);
+    let http3 = encrypted(Transport::Quic, 16, 32);
     let handshakes = |name, title, key, resumed| Scenario {
         subject: Subject { name, title },
-        what: What::Handshakes(Handshakes { key, resumed }),
+        what: What::Handshakes(Handshakes { key, resumed, quic: false }),
     };
     let growth = |name, title, large, figure| Scenario {
         subject: Subject { name, title },
@@ -87,6 +93,10 @@ pub fn all() -> Vec<Scenario> {
     let slow = |name, title, work, tls| Scenario {
         subject: Subject { name, title },
         what: What::Slow(slow::Slow { work, tls }, 1_000),
+    };
+    let goodput = |name, title, round_trip, mbit, percent, upload| Scenario {
+        subject: Subject { name, title },
+        what: What::Goodput(goodput::Goodput { round_trip, mbit, percent, upload }),
     };
     let (servers, entries) = (Large::Servers(10_000), Large::Entries(50_000));
     let networks = Large::Networks(1_000_000);
@@ -254,6 +264,21 @@ pub fn all() -> Vec<Scenario> {
             "return 200, HTTP/2, 64 connections of one stream",
             Multiplexed { connections: 64, streams: 1, ..http2 },
         ),
+        multiplexed("h3-tiny", "return 200, HTTP/3, 16 connections of 32 streams", http3),
+        multiplexed(
+            "h3-1k",
+            "1 KB file, HTTP/3, 16 connections of 32 streams",
+            Multiplexed { bytes: KB, ..http3 },
+        ),
+        multiplexed(
+            "h3-1m",
+            "1 MB file, HTTP/3, 16 connections of 4 streams",
+            Multiplexed { bytes: MB, streams: 4, ..http3 },
+        ),
+        Scenario {
+            subject: Subject { name: "h3-handshake", title: "A connection over QUIC, ECDSA P-256" },
+            what: What::Handshakes(Handshakes { key: KeyType::Ecdsa, resumed: false, quic: true }),
+        },
         handshakes("handshake-ecdsa", "A connection over TLS, ECDSA P-256", KeyType::Ecdsa, false),
         handshakes(
             "handshake-rsa",
@@ -262,6 +287,50 @@ pub fn all() -> Vec<Scenario> {
             false,
         ),
         handshakes("handshake-resumed", "A connection over TLS, resumed", KeyType::Ecdsa, true),
+        goodput(
+            "path-16ms-1",
+            "20 MB from the server, 16 ms, 100 Mbit/s, 1 % loss",
+            16,
+            100,
+            1.0,
+            false,
+        ),
+        goodput(
+            "path-16ms-3",
+            "20 MB from the server, 16 ms, 100 Mbit/s, 3 % loss",
+            16,
+            100,
+            3.0,
+            false,
+        ),
+        goodput("path-50ms", "20 MB from the server, 50 ms, 100 Mbit/s", 50, 100, 0.0, false),
+        goodput("path-100ms", "20 MB from the server, 100 ms, 100 Mbit/s", 100, 100, 0.0, false),
+        goodput("path-200ms", "20 MB from the server, 200 ms, 100 Mbit/s", 200, 100, 0.0, false),
+        goodput("path-50ms-1g", "20 MB from the server, 50 ms, 1 Gbit/s", 50, 1000, 0.0, false),
+        goodput("path-100ms-1g", "20 MB from the server, 100 ms, 1 Gbit/s", 100, 1000, 0.0, false),
+        goodput("path-200ms-1g", "20 MB from the server, 200 ms, 1 Gbit/s", 200, 1000, 0.0, false),
+        goodput(
+            "path-up-16ms-1",
+            "20 MB to the server, 16 ms, 100 Mbit/s, 1 % loss",
+            16,
+            100,
+            1.0,
+            true,
+        ),
+        goodput(
+            "path-up-16ms-3",
+            "20 MB to the server, 16 ms, 100 Mbit/s, 3 % loss",
+            16,
+            100,
+            3.0,
+            true,
+        ),
+        goodput("path-up-50ms", "20 MB to the server, 50 ms, 100 Mbit/s", 50, 100, 0.0, true),
+        goodput("path-up-100ms", "20 MB to the server, 100 ms, 100 Mbit/s", 100, 100, 0.0, true),
+        goodput("path-up-200ms", "20 MB to the server, 200 ms, 100 Mbit/s", 200, 100, 0.0, true),
+        goodput("path-up-50ms-1g", "20 MB to the server, 50 ms, 1 Gbit/s", 50, 1000, 0.0, true),
+        goodput("path-up-100ms-1g", "20 MB to the server, 100 ms, 1 Gbit/s", 100, 1000, 0.0, true),
+        goodput("path-up-200ms-1g", "20 MB to the server, 200 ms, 1 Gbit/s", 200, 1000, 0.0, true),
         Scenario {
             subject: Subject {
                 name: "tls-flood",
@@ -275,6 +344,10 @@ pub fn all() -> Vec<Scenario> {
                 title: "5,000 idle keep-alive connections over TLS",
             },
             what: What::Idle(idle::Idle::Tls, 5_000),
+        },
+        Scenario {
+            subject: Subject { name: "idle-h3", title: "2,000 idle connections over QUIC" },
+            what: What::Idle(idle::Idle::Quic, 2_000),
         },
         Scenario {
             subject: Subject { name: "idle", title: "10,000 idle keep-alive connections" },
@@ -391,6 +464,7 @@ impl Scenario {
             What::Throughput(what) => throughput::run(bench, &self.subject, what),
             What::Multiplexed(what) => multiplexed::run(bench, &self.subject, what),
             What::Handshakes(what) => handshake::run(bench, &self.subject, what),
+            What::Goodput(what) => goodput::run(bench, &self.subject, what),
             What::Flood => handshake::flood(bench, &self.subject),
             What::Idle(who, connections) => idle::run(bench, &self.subject, *connections, *who),
             What::Slow(kind, clients) => slow::run(bench, &self.subject, *kind, *clients),

@@ -1,24 +1,48 @@
-//! Server CPU per request of encrypted connections and of HTTP/2.
+//! Server CPU per request of encrypted connections, of HTTP/2, and of HTTP/3.
 
 use std::time::{Duration, Instant};
 
 use super::throughput::{self, random_bytes, write_file};
-use crate::bench::{Bench, Measured, Subject};
+use crate::bench::{Bench, Measured, Subject, variant};
 use crate::encrypted::{self, EncryptedLoad, Protocol};
 use crate::peer::Duty;
 use crate::process;
+use crate::quic::{self, QuicLoad};
 use crate::results::{Better, ScenarioResult};
-use crate::server::{ADDRESS, ServerProcess, Setup, Variant};
+use crate::server::{ADDRESS, ServerProcess, Setup, Side, Variant};
 use crate::tls::{self, KeyType};
 
 /// Part of a measurement's length that is spent before it, at most `WARM_UP_MAX`.
 const WARM_UP: f64 = 0.3;
 const WARM_UP_MAX: f64 = 1.0;
 
+/// What carries requests.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Tls(Protocol),
+    /// HTTP/3.
+    Quic,
+}
+
+/// The label of nginx with the setting that makes HTTP/3 fast.
+const NGINX_GSO: &str = "nginx quic_gso";
+
+/// What a server needs to serve HTTP/3 as well.
+pub(super) fn quic_lines() -> String {
+    format!("listen {ADDRESS} quic;")
+}
+
+/// nginx without and with `quic_gso`, which Nowait has on by default.
+pub(super) fn quic_variants(bench: &Bench) -> Vec<Variant> {
+    let mut variants = bench.plain_variants();
+    variants.insert(1, variant(NGINX_GSO, Side::Nginx, "", "quic_gso on;"));
+    variants
+}
+
 /// One kind of load.
 #[derive(Clone, Copy)]
 pub struct Multiplexed {
-    pub protocol: Protocol,
+    pub transport: Transport,
     /// A file of so many bytes; 0: what `return 200` answers.
     pub bytes: usize,
     pub connections: usize,
@@ -42,13 +66,15 @@ impl Multiplexed {
             write_file(&path, random_bytes(self.bytes))?;
         }
         let certificate = tls::certificate(&bench.directory, KeyType::Ecdsa)?;
-        let listen = match self.protocol {
-            Protocol::Https => "ssl",
-            Protocol::Http2 => "ssl http2",
+        let (listen, server) = match self.transport {
+            Transport::Tls(Protocol::Https) => ("ssl", String::new()),
+            Transport::Tls(Protocol::Http2) => ("ssl http2", String::new()),
+            Transport::Quic => ("ssl", quic_lines()),
         };
         let files = "sendfile on; open_file_cache max=1000; http2_max_concurrent_streams 128;";
         Ok(Setup {
             listen: listen.to_owned(),
+            server,
             http: format!("{} {files}", certificate.lines()),
             duty: self.duty(),
             certificate: Some(certificate),
@@ -67,12 +93,27 @@ impl Multiplexed {
         }
     }
 
-    fn load<'a>(&self, path: &'a str) -> EncryptedLoad<'a> {
+    fn body_bytes(&self) -> u64 {
+        self.bytes.max("OK".len()) as u64
+    }
+
+    fn load<'a>(&self, path: &'a str, protocol: Protocol) -> EncryptedLoad<'a> {
         EncryptedLoad {
             target: ADDRESS,
-            protocol: self.protocol,
+            protocol,
             path,
-            body_bytes: self.bytes.max("OK".len()) as u64,
+            body_bytes: self.body_bytes(),
+            connections: self.connections,
+            streams: self.streams,
+        }
+    }
+
+    fn quic_load<'a>(&self, path: &'a str) -> QuicLoad<'a> {
+        QuicLoad {
+            target: ADDRESS,
+            path,
+            body_bytes: self.body_bytes(),
+            upload_bytes: None,
             connections: self.connections,
             streams: self.streams,
         }
@@ -80,12 +121,30 @@ impl Multiplexed {
 
     /// Sends so many requests.
     pub(super) fn requests(&self, count: usize) -> Result<(), String> {
-        encrypted::requests(&self.load(&self.path()), count as u64)
+        let (path, count) = (self.path(), count as u64);
+        match self.transport {
+            Transport::Tls(protocol) => encrypted::requests(&self.load(&path, protocol), count),
+            Transport::Quic => quic::requests(&self.quic_load(&path), count),
+        }
+    }
+
+    /// Sends requests for some time; `edge` is called when it begins and when it ends. Returns the number of responses.
+    fn run(&self, warm_up: Duration, length: Duration, edge: impl FnMut()) -> Result<u64, String> {
+        let path = self.path();
+        match self.transport {
+            Transport::Tls(protocol) => {
+                encrypted::run(&self.load(&path, protocol), warm_up, length, edge)
+            }
+            Transport::Quic => quic::run(&self.quic_load(&path), warm_up, length, edge),
+        }
     }
 
     /// What is compared.
     pub(super) fn variants(&self, bench: &Bench) -> Vec<Variant> {
-        let variants = bench.with_peers(bench.plain_variants(), self.duty(), true);
+        let variants = match self.transport {
+            Transport::Tls(_) => bench.with_peers(bench.plain_variants(), self.duty(), true),
+            Transport::Quic => quic_variants(bench),
+        };
         bench.with_other_build(variants)
     }
 }
@@ -104,7 +163,7 @@ pub fn run(
         Ok(Measured { value, also, text })
     })?;
     let mut outcome = bench.outcome(scenario, "µs of server CPU per request", Better::Lower);
-    outcome.fill(&samples, None);
+    outcome.fill(&samples, (what.transport == Transport::Quic).then_some("nginx"));
     Ok(outcome)
 }
 
@@ -130,9 +189,8 @@ fn measure(
             process::cpu_time(&[std::process::id()]),
         ))
     };
-    let path = what.path();
     let length = Duration::from_secs_f64(seconds);
-    let responses = encrypted::run(&what.load(&path), warm_up, length, edge).map_err(failed)?;
+    let responses = what.run(warm_up, length, edge).map_err(failed)?;
     let &[begin, end] = &edges[..] else {
         return Err("the measurement has no two edges".to_owned());
     };

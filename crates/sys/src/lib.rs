@@ -18,5 +18,6 @@ pub mod seccomp;
 pub mod signal;
 pub mod slice;
 pub mod tcp_info;
+pub mod tun;
 pub mod udp;
 pub mod user;

@@ -97,6 +97,39 @@ fn monitoring() {
     assert!(server.quit().success());
 }
 
+#[test]
+fn steering() {
+    let numbers = free_port();
+    let user = "deploy:{PLAIN}secret\n";
+    let text = page("steering.md", "api write=on")
+        .replace("127.0.0.1:9145", &format!("127.0.0.1:{numbers}"))
+        .replace("/var/lib/nowait/app.conf", "%%DIR%%/app.conf")
+        .replace("/etc/nowait/api.users", "%%DIR%%/api.users");
+    let origin = origin(["HTTP/1.1 200 OK\r\nContent-Length: 0"]);
+    let builder = example(&text).file("api.users", user);
+    let mut server = with(builder.file("app.conf", "server 127.0.0.1:1 down;\n"));
+    const PATH: &str = "/api/9/http/upstreams/app/servers";
+    let call = |fields: &str| {
+        let body = format!("{{\"server\":\"{}\"}}", origin.addr());
+        let mut client = nowait_testkit::Client::to_port(numbers);
+        client.send(format!(
+            "POST {PATH} HTTP/1.1\r\nHost: a\r\n{fields}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        client.response().status
+    };
+    assert_eq!([call(""), server.get(PATH).status], [401, 502]);
+    assert_eq!(call("Authorization: Basic ZGVwbG95OnNlY3JldA==\r\n"), 201);
+    assert_eq!(server.get("/").status, 200);
+    server.wait_log("by user \"deploy\"");
+    // The user of the server may not write into the test's directory.
+    for text in ["no live upstreams", "was not saved in"] {
+        server.allow_log(text);
+    }
+    server.stop();
+    origin.finish();
+}
+
 /// The names of metrics in a text.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

@@ -73,6 +73,7 @@ mod ssi;
 mod stage;
 mod status;
 mod status_events;
+mod steering;
 mod stub_status;
 mod sub_filter;
 mod subrequests;

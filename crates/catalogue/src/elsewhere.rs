@@ -599,10 +599,10 @@ const TABLE: &[Origin] = &[
     },
     Origin {
         name: "NGINX Plus (API)",
-        names: "api status_format upstream_conf status",
-        handlers: "api status upstream_conf",
+        names: "status_format upstream_conf status",
+        handlers: "status upstream_conf",
         loss: "its status page is gone, and nothing changes the configuration at run time",
-        advice: "use \"status_api\" for JSON and \"metrics\" for Prometheus",
+        advice: "use \"api\", which has replaced it, with \"write=on\" to change servers",
         ..Origin::NONE
     },
     Origin {

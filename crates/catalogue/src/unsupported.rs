@@ -31,8 +31,6 @@ const IMAGES: &str = "there is no image processing";
 const XSLT: &str = "there is no XML transformation; let the application do it";
 const GEOIP: &str = "the database format is discontinued; use \"geoip2\", \"geo\" or \"map\"";
 const PERFTOOLS: &str = "use perf or another external profiler";
-const STATE: &str = "nothing changes servers but the configuration: \"include\" the file here, or list the \
-     servers, and reload after a change";
 const NTLM: &str = "upstream connections are never bound to a client: proxy whole connections with \"stream\", or use \
      Kerberos or \"auth_basic\", which authenticate each request";
 const DEGRADATION: &str = "it relies on sbrk(), which current systems do not use";
@@ -363,9 +361,6 @@ table! {
     }
     "ngx_http_copy_filter_module", NOT_YET {
         HTTP | SERVER | LOCATION => "output_buffers";
-    }
-    "ngx_http_upstream_module", STATE {
-        UPSTREAM => "state";
     }
     "ngx_http_upstream_module", NTLM {
         UPSTREAM => "ntlm";

@@ -24,6 +24,7 @@ pub mod resolvers;
 mod sample;
 pub mod servers;
 pub mod sessions;
+pub mod state_file;
 pub mod tally;
 pub mod tls;
 pub mod upstreams;

@@ -14,7 +14,7 @@ use nowait_runtime::pool::Pool;
 use nowait_runtime::task::select;
 use nowait_runtime::{JoinHandle, now, worker};
 use nowait_upstream::Group;
-use nowait_upstream::conf::ServerLocation;
+use nowait_upstream::conf::{ServerConf, ServerLocation};
 
 use crate::resolver_directives::{ResolverId, Resolving};
 use crate::upstreams::{Upstream, Upstreams, is_unix};
@@ -81,20 +81,90 @@ pub fn watch_names<N>(
             continue;
         }
         seen.push(&upstream.group);
-        for (server, conf) in upstream.group.names() {
+        let own = upstream.resolver.or(default.resolver);
+        let timeout = upstream.group.conf().resolver_timeout.unwrap_or(default.timeout);
+        let group = WatchedGroup {
+            group: upstream.group.clone(),
+            resolver: resolvers.get(own).clone(),
+            system: resolvers.get(None).clone(),
+            timeout: timeout.duration(),
+            log: log.clone(),
+        };
+        if group.group.is_changeable() {
             number += 1;
-            if number % workers != index {
-                continue;
+            if number % workers == index {
+                tasks.push(group.follow());
             }
-            let follows = matches!(conf.target, ServerLocation::Name { resolve: true, .. });
-            let own = upstream.resolver.or(default.resolver);
-            let resolver = resolvers.get(own.filter(|_| follows)).clone();
-            let timeout = upstream.group.conf().resolver_timeout;
-            let timeout = timeout.unwrap_or(default.timeout).duration();
-            tasks.push(watch(upstream.group.clone(), server, resolver, timeout, log.clone()));
+            continue;
+        }
+        for (server, conf) in group.group.names() {
+            number += 1;
+            if number % workers == index {
+                tasks.push(group.watch(server, &conf));
+            }
         }
     }
     tasks
+}
+
+/// A group whose names are kept current.
+struct WatchedGroup {
+    group: Arc<Group>,
+    /// For names with `resolve`.
+    resolver: Resolver,
+    /// For others.
+    system: Resolver,
+    timeout: Duration,
+    log: ResolverLog,
+}
+
+/// The task of a name, which ends with this.
+struct WatchedName {
+    number: usize,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Drop for WatchedName {
+    fn drop(&mut self) {
+        self.task.take().into_iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl WatchedGroup {
+    /// Keeps the addresses of one name current.
+    fn watch(&self, server: usize, conf: &ServerConf) -> JoinHandle<()> {
+        let follows = matches!(conf.target, ServerLocation::Name { resolve: true, .. });
+        let resolver = if follows { &self.resolver } else { &self.system };
+        let log = self.log.clone();
+        let log = move |message: fmt::Arguments<'_>| log(message);
+        let (group, timeout) = (self.group.clone(), self.timeout);
+        let watch = nowait_upstream::names::watch(group, server, resolver.clone(), timeout, log);
+        nowait_runtime::spawn(async move {
+            select(worker::stopping(), watch).await;
+        })
+    }
+
+    /// The same for all names of a group, those that are added while it is in use, too.
+    fn follow(self) -> JoinHandle<()> {
+        nowait_runtime::spawn(async move {
+            let follow = async {
+                let mut watched: Vec<WatchedName> = Vec::new();
+                loop {
+                    let version = self.group.version();
+                    let names = self.group.names();
+                    watched.retain(|one| names.iter().any(|(known, _)| *known == one.number));
+                    for (number, conf) in names {
+                        if !watched.iter().any(|one| one.number == number) {
+                            let task = Some(self.watch(number, &conf));
+                            watched.push(WatchedName { number, task });
+                        }
+                    }
+                    self.group.changed(version).await;
+                }
+            };
+            select(worker::stopping(), follow).await;
+        })
+    }
 }
 
 /// A server that a text with variables names.
@@ -169,18 +239,4 @@ pub async fn find<N>(
         }
         Err(error) => Err(NotFound::Unresolved(shown.into_owned(), error)),
     }
-}
-
-fn watch(
-    group: Arc<Group>,
-    server: usize,
-    resolver: Resolver,
-    timeout: Duration,
-    log: ResolverLog,
-) -> JoinHandle<()> {
-    let log = move |message: fmt::Arguments<'_>| log(message);
-    nowait_runtime::spawn(async move {
-        let watch = nowait_upstream::names::watch(group, server, resolver, timeout, log);
-        select(worker::stopping(), watch).await;
-    })
 }

@@ -5,6 +5,10 @@ use nowait_message::Method;
 
 use super::base64;
 use crate::request::Request;
+use crate::slots::Key;
+
+/// The password of the request was verified.
+pub static VERIFIED: Key<()> = Key::new();
 
 /// User name and password sent by a client. RFC 7617 section 2.
 #[derive(Debug, PartialEq, Eq)]

@@ -112,7 +112,7 @@ impl Attempt {
         let bound = self.bound(at);
         let group = self.group.clone();
         let mut state = group.lock();
-        let roster = match self.roster.take() {
+        let mut roster = match self.roster.take() {
             Some(roster) => roster,
             None => {
                 let roster = state.roster.clone();
@@ -134,6 +134,11 @@ impl Attempt {
             && let Some(repeatable) = self.repeatable.take()
         {
             self.tried.remove(&repeatable);
+            picked = self.pick(&roster, bound.as_deref(), at);
+        }
+        if picked.is_none() && !behind && !Arc::ptr_eq(&roster, &state.roster) {
+            // The servers have changed since, and of those before none is left.
+            roster = self.follow(&roster, &state.roster);
             picked = self.pick(&roster, bound.as_deref(), at);
         }
         if let Some(peer) = picked {
@@ -163,6 +168,18 @@ impl Attempt {
                 NextPeer::NoLive
             }
         }
+    }
+
+    /// Goes on with the peers of another roster; those of `old` that were tried count as tried there.
+    fn follow(&mut self, old: &Roster, new: &Arc<Roster>) -> Arc<Roster> {
+        let tier = if self.in_backup { &old.backup } else { &old.primary };
+        let tried = tier.peers.iter().enumerate().filter(|(n, _)| self.tried.has(*n));
+        let before = old.primary.peers.iter().filter(|_| self.in_backup);
+        let states = tried.map(|(_, peer)| peer).chain(before).map(|peer| peer.state.id);
+        let states: Vec<u64> = states.collect();
+        self.tried.renew(&new.primary.peers, &states);
+        (self.last, self.repeatable, self.in_backup) = (None, None, false);
+        new.clone()
     }
 
     /// The peers may have changed by the next choice, and the first tier is preferred again.

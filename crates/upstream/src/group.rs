@@ -22,6 +22,7 @@ use crate::peer::{Availability, Peer};
 use crate::peer_events;
 use crate::removal::Watchers;
 use crate::roster::Roster;
+use crate::servers::{Server, Servers};
 use crate::stats::PeerStats;
 use crate::sticky::Sessions;
 use crate::wait_queue::WaitQueue;
@@ -51,9 +52,9 @@ pub struct Group {
 /// The mutable state of a group.
 pub(crate) struct GroupState {
     pub(crate) roster: Arc<Roster>,
-    /// The servers with known addresses: names have to be resolved first.
-    known: Vec<bool>,
-    /// The tasks that wait for them.
+    /// The servers that the peers belong to.
+    pub(crate) servers: Servers,
+    /// The tasks that wait for addresses of names.
     waiters: Vec<Waker>,
     /// `queue`
     pub(crate) waiting: WaitQueue,
@@ -81,7 +82,14 @@ impl Resolved {
 
 impl GroupState {
     pub(crate) fn is_resolved(&self) -> bool {
-        self.known.iter().all(|known| *known)
+        self.servers.all.iter().all(|server| server.known)
+    }
+
+    /// Puts other peers to use, in the order of the configuration.
+    pub(crate) fn publish(&mut self, mut peers: Vec<Arc<Peer>>) {
+        peers.sort_by_key(|peer| peer.server);
+        self.roster = Arc::new(Roster::new(peers));
+        self.servers.version += 1;
     }
 }
 
@@ -89,32 +97,16 @@ impl Group {
     /// The group that a block describes. Names in it have no addresses yet.
     pub fn new(conf: GroupConf) -> Arc<Group> {
         let pool = PoolToken::new();
-        let known = conf.servers.iter().map(|s| matches!(s.target, ServerLocation::Addresses(_)));
-        let known = known.collect();
-        let mut peers = Vec::new();
-        for (n, server) in conf.servers.iter().enumerate() {
-            if let ServerLocation::Addresses(addresses) = &server.target {
-                peers.extend(addresses.iter().map(|address| {
-                    Arc::new(Peer::new(
-                        n,
-                        server,
-                        address.clone(),
-                        server.text.as_ref().into(),
-                        server.weight,
-                        server.backup,
-                    ))
-                }));
-            }
-        }
+        let (servers, peers) = Servers::of(&conf.servers);
         let sessions = match &conf.sticky {
             Some(Sticky::Learn(learn)) => Some(Arc::new(Sessions::new(learn))),
             _ => None,
         };
-        Arc::new(Group {
+        let group = Arc::new(Group {
             conf,
             state: Mutex::new(GroupState {
                 roster: Arc::new(Roster::new(peers)),
-                known,
+                servers,
                 waiters: Vec::new(),
                 waiting: WaitQueue::default(),
             }),
@@ -123,7 +115,9 @@ impl Group {
             sessions: Mutex::new(sessions),
             mandatory: AtomicBool::new(false),
             watchers: Watchers::default(),
-        })
+        });
+        group.note_state_file();
+        group
     }
 
     /// A group of these addresses that no block describes.
@@ -152,10 +146,22 @@ impl Group {
         state.roster.peers().any(|one| one.server == peer.server && one.address == peer.address)
     }
 
-    /// The servers whose names have to be resolved: their positions and settings.
-    pub fn names(&self) -> impl Iterator<Item = (usize, &ServerConf)> {
-        let servers = self.conf.servers.iter().enumerate();
-        servers.filter(|(_, server)| matches!(server.target, ServerLocation::Name { .. }))
+    /// The servers whose names have to be resolved: their numbers and settings.
+    pub fn names(&self) -> Vec<(usize, Arc<ServerConf>)> {
+        let state = self.lock();
+        let servers = state.servers.all.iter();
+        let named = servers.filter(|s| matches!(s.conf.target, ServerLocation::Name { .. }));
+        named.map(|server| (server.number, server.conf.clone())).collect()
+    }
+
+    /// The settings of the server with this number; `None` if it was removed.
+    pub(crate) fn server_conf(&self, number: usize) -> Option<Arc<ServerConf>> {
+        self.lock().servers.of_number(number).map(|server| server.conf.clone())
+    }
+
+    /// Whether servers can be added, changed and removed while the group is in use (`zone`).
+    pub fn is_changeable(&self) -> bool {
+        self.conf.zone.is_some()
     }
 
     /// Sets the addresses that were found for a server; none if its name does not exist. Peers
@@ -172,27 +178,39 @@ impl Group {
 
     /// The same, with new addresses in this order.
     fn put_addresses(&self, server: usize, addresses: &[Resolved]) {
-        let Some(conf) = self.conf.servers.get(server) else { return };
         let mut state = self.lock();
+        let Some(conf) = state.servers.of_number(server).map(|server| server.conf.clone()) else {
+            return;
+        };
         let old = state.roster.clone();
         let mut peers: Vec<Arc<Peer>> =
             old.peers().filter(|peer| peer.server != server).cloned().collect();
         let mut found = Vec::with_capacity(addresses.len());
         for resolved in addresses {
-            let (peer, place) = resolved_peer(server, conf, resolved, &old);
-            if place.is_none() && self.mandatory.load(Relaxed) {
-                peer.set_unchecked();
+            let id = || state.servers.id();
+            let (peer, place) = resolved_peer(server, &conf, resolved, &old, id);
+            if place.is_none() {
+                self.prepare(&peer);
             }
             found.push((place.unwrap_or(usize::MAX), peer));
         }
         found.sort_by_key(|(place, _)| *place);
         peers.extend(found.into_iter().map(|(_, peer)| peer));
-        // In the order of the configuration, regardless of the order of results.
-        peers.sort_by_key(|peer| peer.server);
-        state.roster = Arc::new(Roster::new(peers));
-        if let Some(known) = state.known.get_mut(server) {
-            *known = true;
+        // Regardless of the order of results.
+        state.publish(peers);
+        state.servers.set_known(server);
+        self.announce(state);
+    }
+
+    /// A new peer may have to wait for its first health check.
+    pub(crate) fn prepare(&self, peer: &Peer) {
+        if self.mandatory.load(Relaxed) {
+            peer.set_unchecked();
         }
+    }
+
+    /// The peers have changed: those who wait for that continue.
+    pub(crate) fn announce(&self, mut state: MutexGuard<'_, GroupState>) {
         let waiters = std::mem::take(&mut state.waiters);
         let queued = state.waiting.take_all();
         drop(state);
@@ -204,9 +222,7 @@ impl Group {
     /// The addresses, if any, stay.
     pub fn resolve_failed(&self, server: usize) {
         let mut state = self.lock();
-        if let Some(known) = state.known.get_mut(server) {
-            *known = true;
-        }
+        state.servers.set_known(server);
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
         waiters.into_iter().for_each(Waker::wake);
@@ -226,21 +242,21 @@ impl Group {
     /// Takes over the state of the group of the same name in the previous generation: the state of
     /// equal servers, addresses of names, idle connections, sessions. Call it before the group is
     /// used.
-    pub fn adopt(&self, old: &Group) {
-        if std::ptr::eq(self, old) {
+    pub fn adopt(self: &Arc<Self>, old: &Group) {
+        if std::ptr::eq(&**self, old) {
             return;
         }
-        let previous = old.lock().roster.clone();
-        let resolved = {
+        self.inherit_servers(old);
+        let (previous, servers) = {
             let state = old.lock();
-            old.conf.servers.iter().zip(state.known.clone()).collect::<Vec<_>>()
+            (state.roster.clone(), state.servers.clone())
         };
         for (n, server) in self.names() {
-            let same = |(old, known): &(&ServerConf, bool)| *known && same_name(old, server);
-            let Some(at) = resolved.iter().position(same) else { continue };
+            let same = |old: &&Server| old.known && same_name(&old.conf, &server);
+            let Some(old) = servers.all.iter().find(same) else { continue };
             let addresses: Vec<Resolved> = previous
                 .peers()
-                .filter(|peer| peer.server == at)
+                .filter(|peer| peer.server == old.number)
                 .filter_map(|peer| {
                     let mut address = peer.address.inet()?;
                     if let ServerLocation::Name { port, service: None, .. } = server.target {
@@ -248,7 +264,7 @@ impl Group {
                     }
                     Some(Resolved {
                         address,
-                        target: srv_target(server, peer),
+                        target: srv_target(&server, peer),
                         weight: peer.weight,
                         backup: peer.backup,
                     })
@@ -393,6 +409,7 @@ fn resolved_peer(
     conf: &ServerConf,
     found: &Resolved,
     old: &Roster,
+    id: impl FnOnce() -> u32,
 ) -> (Arc<Peer>, Option<usize>) {
     let weight = if conf.weight == 1 { found.weight.max(1) } else { conf.weight };
     let name = match &found.target {
@@ -410,7 +427,10 @@ fn resolved_peer(
     });
     match same {
         Some((place, peer)) => (peer.clone(), Some(place)),
-        None => (Arc::new(Peer::new(server, conf, address, name, weight, backup)), None),
+        None => {
+            let peer = Peer::new((server, id()), conf, address, name, weight, backup);
+            (Arc::new(peer), None)
+        }
     }
 }
 
@@ -428,7 +448,7 @@ impl Future for ResolvedFuture<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let group = self.group;
         let mut state = group.lock();
-        let unknown = state.known.iter().filter(|known| !**known).count();
+        let unknown = state.servers.all.iter().filter(|server| !server.known).count();
         let before = *self.peers.get_or_insert(unknown);
         if unknown == 0 || unknown < before {
             return Poll::Ready(());

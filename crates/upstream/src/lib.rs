@@ -37,6 +37,7 @@ mod queue;
 mod removal;
 mod roster;
 mod selected_peer;
+mod servers;
 mod stats;
 mod sticky;
 mod wait_queue;
@@ -44,13 +45,14 @@ mod wait_queue;
 pub use attempt::{Attempt, NextPeer, SessionLearner};
 pub use balance_input::BalanceInput;
 pub use conf::{
-    Balancer, GroupConf, Keepalive, LearnConf, QueueConf, ServerConf, ServerLocation, Sticky,
-    StickyCookie,
+    Balancer, GroupConf, Keepalive, LearnConf, QueueConf, SERVERS_MAX, ServerConf, ServerLocation,
+    ServerMode, StateFile, Sticky, StickyCookie,
 };
 pub use group::{Group, Resolved, ResolvedFuture};
 pub use idle::{IdleConnection, Tag};
 pub use peer::{Availability, Peer};
 pub use queue::{QueueError, QueueFuture};
-pub use removal::RemovedFuture;
+pub use removal::{ChangedFuture, RemovedFuture};
 pub use selected_peer::{SelectedPeer, Times};
+pub use servers::{ChangeError, ListedServer, ServerChange};
 pub use stats::{PeerStats, StatusClass};

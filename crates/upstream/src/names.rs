@@ -30,12 +30,13 @@ pub async fn watch(
     timeout: Duration,
     log: impl Fn(fmt::Arguments<'_>),
 ) {
-    let Some(conf) = group.conf().servers.get(server) else { return };
+    let Some(conf) = group.server_conf(server) else { return };
     let ServerLocation::Name { host, port, service, resolve } = &conf.target else { return };
     let fixed = resolver.settings().and_then(|settings| settings.valid);
     let mut known: Option<Vec<Resolved>> = None;
     let mut failures = 0;
-    loop {
+    // Until it is removed.
+    while group.server_conf(server).is_some() {
         let found = match service {
             None => addresses(&resolver, host, *port, timeout).await,
             Some(service) => {

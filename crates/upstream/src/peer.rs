@@ -33,8 +33,10 @@ pub(crate) fn ms(now: Instant) -> u64 {
 /// One address of a server of the group.
 #[derive(Debug)]
 pub struct Peer {
-    /// Position of its `server` in the configuration.
+    /// The number of its server in the group.
     pub(crate) server: usize,
+    /// What operators call it: unique within the group.
+    pub(crate) id: u32,
     pub(crate) address: Address,
     /// `127.0.0.1:8080`, `unix:/run/x.sock`
     pub(crate) name: Box<str>,
@@ -155,9 +157,9 @@ impl PeerState {
 }
 
 impl Peer {
-    /// A peer of a server; its state is new.
+    /// A peer of the server with this number; its state is new.
     pub(crate) fn new(
-        server: usize,
+        (server, id): (usize, u32),
         conf: &ServerConf,
         address: Address,
         server_name: Box<[u8]>,
@@ -171,6 +173,7 @@ impl Peer {
         };
         Peer {
             server,
+            id,
             address,
             name,
             server_name,
@@ -210,9 +213,14 @@ impl Peer {
         &self.server_name
     }
 
-    /// Position of its `server` in the group's configuration.
+    /// The number of its server: the position in the configuration, or a later one.
     pub fn server(&self) -> usize {
         self.server
+    }
+
+    /// Its ID for APIs: unique within the group, never used again.
+    pub fn id(&self) -> u32 {
+        self.id
     }
 
     /// Its ID for `sticky`.
@@ -279,6 +287,11 @@ impl Peer {
     /// Ends the effect of health checks: a reload has removed them.
     pub fn clear_health(&self) {
         self.state.health.store(HEALTHY, Relaxed);
+    }
+
+    /// Its server was removed: requests that began before don't try it, either.
+    pub(crate) fn retire(&self) {
+        self.state.health.store(UNHEALTHY, Relaxed);
     }
 
     /// Whether health checks allow its use.
@@ -417,6 +430,7 @@ impl Peer {
     pub(crate) fn with_state(&self, state: &Arc<PeerState>) -> Peer {
         let mut peer = Peer {
             server: self.server,
+            id: self.id,
             address: self.address.clone(),
             name: self.name.clone(),
             server_name: self.server_name.clone(),

@@ -117,6 +117,23 @@ impl PeerCounters {
         }
     }
 
+    /// Begins anew.
+    pub(crate) fn reset(&self) {
+        let responses = self.responses.iter();
+        let others = [
+            &self.requests,
+            &self.sent,
+            &self.received,
+            &self.fails,
+            &self.unavailable,
+            &self.downtime_ms,
+            &self.checks,
+            &self.failed_checks,
+            &self.unhealthy,
+        ];
+        responses.chain(others).for_each(|counter| counter.store(0, Relaxed));
+    }
+
     /// The counters kept here; the peer provides the rest of the snapshot.
     pub(crate) fn snapshot(&self) -> PeerStats {
         PeerStats {

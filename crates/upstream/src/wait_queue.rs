@@ -30,6 +30,11 @@ impl WaitQueue {
         self.overflows
     }
 
+    /// Counts these anew.
+    pub(crate) fn reset(&mut self) {
+        self.overflows = 0;
+    }
+
     /// The first in line.
     pub(crate) fn first(&self) -> Option<Waker> {
         self.waiters.front().map(|(_, waker)| waker.clone())

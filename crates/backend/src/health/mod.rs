@@ -37,9 +37,6 @@ pub static MODULE: Module = Module {
     ..Module::EMPTY
 };
 
-/// Interval of looking for servers that were added to or removed from a group with names.
-const ROSTER_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Sets the initial state of servers, before the first request of a new configuration: those with
 /// `mandatory` checks wait, and those without checks are no longer unhealthy.
 pub fn prepare(conf: &HttpConf) {
@@ -147,8 +144,8 @@ impl Watch {
     /// Runs the tasks of this worker's servers.
     async fn run(self: Rc<Self>) {
         let mut checked: Vec<Checked> = Vec::new();
-        let changes = self.group.names().next().is_some();
         loop {
+            let version = self.group.version();
             let peers = self.group.peers();
             checked.retain(|known| peers.iter().any(|peer| Arc::ptr_eq(peer, &known.peer)));
             for peer in peers {
@@ -162,7 +159,8 @@ impl Watch {
                     checked.push(Checked { peer, tasks });
                 }
             }
-            if changes { sleep(ROSTER_INTERVAL).await } else { std::future::pending().await }
+            // Servers were added or removed, or names have other addresses.
+            self.group.changed(version).await;
         }
     }
 

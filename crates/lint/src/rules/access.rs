@@ -224,8 +224,8 @@ location /transfer {
         level: Level::Warn,
         fixes: false,
         summary: "a status page that everybody can see",
-        text: "`stub_status`, `status_api`, `metrics` and `dashboard` tell how much a server has to do, which \
-               upstream servers it has, and whether they work. Allow the addresses that need it.",
+        text: "`stub_status`, `status_api`, `metrics`, `api` and `dashboard` tell how much a server has to do, \
+               which upstream servers it has, and whether they work. Allow the addresses that need it.",
         wrong: "
 server {
     listen 80;
@@ -246,6 +246,36 @@ server {
 ",
         source: "https://nginx.org/en/docs/http/ngx_http_stub_status_module.html",
         check: status,
+    },
+    Rule {
+        name: "public-api",
+        level: Level::Error,
+        fixes: false,
+        summary: "an API that everybody can change the server with",
+        text: "Whoever reaches a location with `api write=on` can send the traffic of all groups to a \
+               server of their own, take servers out of use, and empty caches. Allow the addresses that \
+               need it, ask for a password, or let `limit_except GET` protect the methods that change \
+               something. `allow` without `deny all` keeps nobody out.",
+        wrong: "
+server {
+    listen 80;
+    location /api/ {
+        api write=on;
+    }
+}
+",
+        right: "
+server {
+    listen 80;
+    location /api/ {
+        api write=on;
+        allow 192.0.2.7;
+        deny all;
+    }
+}
+",
+        source: "https://nginx.org/en/docs/http/ngx_http_api_module.html#api",
+        check: writable_api,
     },
     Rule {
         name: "open-tunnel",
@@ -474,18 +504,34 @@ fn referers_none(model: &Model<'_>, report: &mut RuleReport) {
     }
 }
 
+fn writable_api(model: &Model<'_>, report: &mut RuleReport) {
+    for (block, node) in model.directives("api") {
+        let Some(write) = node.args.iter().find(|word| **word == *"write=on") else { continue };
+        let chain: Vec<_> = block.chain().collect();
+        let has_inner = |kind| block.inner().any(|inner| inner.kind() == kind);
+        let is_limited = has_inner(BlockKind::LimitExcept) || has_inner(BlockKind::If);
+        if !is_checked(&chain) && !is_limited && is_open(block) && !block.is_snippet() {
+            report
+                .find(write.span, "everybody can change servers of groups, and purge caches")
+                .hint("allow 127.0.0.1; deny all;");
+        }
+    }
+}
+
+/// Whether other machines reach the block.
+fn is_open(block: BlockRef<'_>) -> bool {
+    let listens = block.server().map(|server| server.listens());
+    listens.is_none_or(|all| all.is_empty() || all.iter().any(|listen| !listen.is_local))
+}
+
 fn status(model: &Model<'_>, report: &mut RuleReport) {
     const CHECKS: &[&str] = &["allow", "deny", "auth_basic", "auth_request", "internal"];
-    for name in ["stub_status", "status_api", "metrics", "dashboard"] {
+    for name in ["stub_status", "status_api", "metrics", "api", "dashboard"] {
         for (block, node) in model.directives(name) {
             let is_checked = block.chain().any(|outer| outer.has_any(CHECKS))
                 || block.chain().any(|outer| outer.is_set("ssl_verify_client", "on"))
                 || block.inner().any(|inner| inner.kind() == BlockKind::If);
-            let is_open = block
-                .server()
-                .map(|server| server.listens())
-                .is_none_or(|all| all.is_empty() || all.iter().any(|listen| !listen.is_local));
-            if !is_checked && is_open && !block.is_snippet() {
+            if !is_checked && is_open(block) && !block.is_snippet() {
                 report
                     .find(node.name.span, format!("everybody can see the page of \"{name}\""))
                     .hint("allow 127.0.0.1; deny all;");

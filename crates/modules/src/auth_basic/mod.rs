@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nowait_conf::{Cx, Scope};
 use nowait_front::access::AccessVerdict;
-use nowait_http::credentials::Credentials;
+use nowait_http::credentials::{Credentials, VERIFIED};
 use nowait_http::log::Level;
 use nowait_http::module::{Handler, HandlerExplanation, LocationBuilder, Module, Phase, Step};
 use nowait_http::outcome::{Outcome, StatusResponse};
@@ -87,7 +87,10 @@ impl Handler for BasicAuth {
 fn settle(request: &mut Request, result: Authentication) -> Step<'_> {
     match result {
         Authentication::Settled(AccessVerdict::None) => Step::Next(request),
-        Authentication::Settled(AccessVerdict::Allowed) => Step::Granted(request),
+        Authentication::Settled(AccessVerdict::Allowed) => {
+            request.state_mut().set(&VERIFIED, ());
+            Step::Granted(request)
+        }
         Authentication::Settled(AccessVerdict::Refused) => {
             Step::Done(request, Outcome::status(403))
         }

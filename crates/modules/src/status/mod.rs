@@ -72,11 +72,17 @@ nowait_conf::rows! {
     "status_api" => status_api, in LOCATION, take none(), inheritance Own, args "";
     /// Responds with the data of `status_api` as OpenMetrics text for Prometheus.
     "metrics" => metrics, in LOCATION, take none(), inheritance Own, args "";
-    /// Responds as the API of NGINX Plus, version 9, for programs that read it, such as
-    /// nginx-prometheus-exporter (`--nginx.plus`): `nginx`, `processes`, `connections`, `ssl`, `slabs`, `http`,
-    /// `stream`, `resolvers` and `workers`, with the argument `fields`. Read-only: `write=on` is refused. Zones of
-    /// servers and locations are those of `status_zone`; groups of upstream servers need `zone`.
-    "api" => plus::api, in LOCATION, take between(0, 1), inheritance Own, args "[write=off]";
+    /// Serves the API of NGINX Plus, version 9, for programs that use it, such as nginx-prometheus-exporter
+    /// (`--nginx.plus`) and NGINX Plus's Go client: `nginx`, `processes`, `connections`, `ssl`, `slabs`, `http`,
+    /// `stream`, `resolvers` and `workers`, with the argument `fields`. Zones of servers and locations are those of
+    /// `status_zone`; groups of upstream servers need `zone`.
+    ///
+    /// With `write=on`, POST, PATCH and DELETE add, change and remove servers of groups
+    /// (`http/upstreams/NAME/servers`, `stream/upstreams/NAME/servers`), DELETE resets statistics, and
+    /// `POST nowait/1/caches/NAME/purge` purges a cache. Changes are in use at once, in all workers, and logged at
+    /// the level `notice`. Whoever reaches the location can redirect all traffic: protect it with `allow`, `deny`
+    /// and `auth_basic`. Other methods than GET are refused with 405 without `write=on`.
+    "api" => plus::api, in LOCATION, take between(0, 1), inheritance Own, args "[write=on | write=off]";
 }
 
 nowait_conf::rows! {

@@ -8,6 +8,7 @@ mod balance_methods;
 mod keepalive;
 mod resolver;
 mod server;
+mod state;
 mod sticky;
 
 use bytes::Bytes;
@@ -19,7 +20,8 @@ use nowait_runtime::net::Address;
 pub use balance_methods::{BalanceCriterion, Balancer, Time};
 pub use keepalive::Keepalive;
 pub use resolver::ResolverSetting;
-pub use server::{ServerConf, ServerLocation, ServerMode, target, target_error};
+pub use server::{ROUTE_MAX, ServerConf, ServerLocation, ServerMode, target, target_error};
+pub use state::{SERVERS_MAX, StateFile};
 pub use sticky::{Expires, LearnConf, Sticky, StickyCookie, is_samesite};
 
 pub(crate) use server::Supports;
@@ -61,9 +63,18 @@ nowait_conf::rows! {
     /// * `service=name`: the servers come from the SRV records of this service. Those with the best
     ///   priority are used first, the others are backups. Requires `resolve`.
     "server" => server::server, in UPSTREAM | STREAM_UPSTREAM, take at_least(1), args "address [weight=number] [max_conns=number] [max_fails=number] [fail_timeout=time] [slow_start=time] [backup] [down] [drain] [resolve] [service=name] [route=text]";
-    /// Accepted for compatibility: all workers always share the state of the servers, which needs
-    /// no reserved memory. Status pages use the name for the group.
+    /// Status pages and `api` show the group, and with `api write=on` its servers can be changed while it is in use.
+    /// All workers always share the state of the servers, which needs no reserved memory: the size is accepted for
+    /// compatibility.
     "zone" => zone, in UPSTREAM | STREAM_UPSTREAM, take between(1, 2), args "name [size]";
+    /// A file with the servers of the group, in place of `server`: one `server …;` per line, with the same parameters.
+    /// It is read with the configuration, may be missing, and is replaced whenever the API (`api write=on`) changes a
+    /// server, so that changes survive reloads and restarts. Requires `zone`. The directory has to be writable for
+    /// the `user` of the server.
+    ///
+    /// Nowait differs: a reload uses what the API has made of the servers rather than an older text of the file. If an
+    /// operator has written the file, a reload uses that text.
+    "state" => state::state, in UPSTREAM | STREAM_UPSTREAM, take exactly(1), args "file";
     /// Selects the server with the fewest active requests, by weight.
     "least_conn" => balance_methods::least_conn, in UPSTREAM | STREAM_UPSTREAM, take none(), args "";
     /// Selects the server by the hash of the text. With `consistent`, adding or removing a server
@@ -146,6 +157,8 @@ pub struct GroupConf {
     pub queue: Option<QueueConf>,
     /// The name of `zone`.
     pub zone: Option<Bytes>,
+    /// `state`
+    pub state: Option<StateFile>,
     /// `resolver`
     pub resolver: Option<ResolverSetting>,
     /// `resolver_timeout`
@@ -180,6 +193,7 @@ impl GroupConf {
             keepalive: Keepalive { connections: 0, ..Keepalive::default() },
             queue: None,
             zone: None,
+            state: None,
             resolver: None,
             resolver_timeout: None,
         }
@@ -205,6 +219,7 @@ struct UpstreamLayer {
     keepalive: keepalive::KeepaliveLayer,
     queue: Option<QueueConf>,
     zone: Option<Bytes>,
+    state: Option<StateFile>,
     resolver: Option<ResolverSetting>,
     resolver_timeout: Option<Msec>,
 }
@@ -218,11 +233,23 @@ pub fn read(cx: &mut Cx<'_>, node: &Node, context: Context) -> Result<GroupConf,
     let errors = errors_of(cx);
     let mut scope = cx.block(context, node.children());
     let layer = scope.take::<UpstreamLayer>();
-    if layer.servers.is_empty() && errors_of(cx) == errors {
+    if let Some(file) = &layer.state
+        && layer.zone.is_none()
+        && errors_of(cx) == errors
+    {
+        let path = String::from_utf8_lossy(&file.path);
+        return Err(node
+            .error(format!("\"state {path}\" requires \"zone\""))
+            .hint("add \"zone NAME 64k;\""));
+    }
+    if layer.servers.is_empty() && layer.state.is_none() && errors_of(cx) == errors {
         return Err(node.error("no servers are inside upstream"));
     }
     // nginx: backup servers alone do not suffice.
-    if !layer.servers.is_empty() && layer.servers.iter().all(|server| server.backup) {
+    if layer.state.is_none()
+        && !layer.servers.is_empty()
+        && layer.servers.iter().all(|server| server.backup)
+    {
         return Err(node.error(format!("no servers in upstream \"{name}\"")));
     }
     Ok(GroupConf {
@@ -233,6 +260,7 @@ pub fn read(cx: &mut Cx<'_>, node: &Node, context: Context) -> Result<GroupConf,
         keepalive: layer.keepalive.resolve(),
         queue: layer.queue,
         zone: layer.zone,
+        state: layer.state,
         resolver: layer.resolver,
         resolver_timeout: layer.resolver_timeout,
     })

@@ -14,8 +14,8 @@ const PORT: u16 = 80;
 /// Maximum length of a Unix-domain socket path.
 const UNIX_PATH_MAX: usize = 107;
 
-/// Maximum length of a `route`.
-const ROUTE_MAX: usize = 32;
+/// Maximum length of a `route`, in bytes.
+pub const ROUTE_MAX: usize = 32;
 
 /// A server of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub enum ServerLocation {
 
 impl ServerLocation {
     /// Whether a port is missing: the default was 0.
-    fn has_no_port(&self) -> bool {
+    pub fn has_no_port(&self) -> bool {
         match self {
             Self::Addresses(all) => {
                 all.iter().any(|address| address.inet().is_some_and(|inet| inet.port() == 0))
@@ -176,7 +176,11 @@ pub fn target(text: &[u8], default_port: u16) -> Result<ServerLocation, &'static
 
 pub(super) fn server(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let (address, parameters) = node.args.split_first().ok_or_else(|| node.arity_error())?;
-    let supports = cx.layer::<UpstreamLayer>().supports;
+    let layer = cx.layer::<UpstreamLayer>();
+    if layer.state.is_some() {
+        return Err(super::state::exclusive(&node.name));
+    }
+    let supports = layer.supports;
     let text = Bytes::copy_from_slice(&address.text);
     let mut server = ServerConf::new(text, ServerLocation::Addresses(Vec::new()));
     let mut named = NameOptions::default();

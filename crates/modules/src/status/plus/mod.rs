@@ -1,0 +1,268 @@
+//! `api`: version 9 of NGINX Plus's API, and paths of our own beside it (`nowait/1`).
+//!
+//! The tree that is read is built for each request ([`tree`]); with `write=on`, requests change servers of groups
+//! ([`servers`]), reset statistics ([`reset`]) and purge caches ([`caches`]). Changes are logged with their client.
+
+mod caches;
+mod error;
+mod reset;
+mod servers;
+mod tree;
+
+use bytes::Bytes;
+use nowait_conf::{Cx, Diagnostic, Node};
+use nowait_http::credentials::{Credentials, VERIFIED};
+use nowait_http::exchange::OnHangup;
+use nowait_http::log::Level;
+use nowait_http::module::{Handler, Step, set_content};
+use nowait_http::outcome::Outcome;
+use nowait_http::request::{Request, RequestBody};
+use nowait_http::request_body;
+use nowait_http::response::{Body, Head, Response};
+use nowait_message::Method;
+use serde_json::{Map, Value, json};
+
+use super::report::Report;
+use error::ApiError;
+
+/// The versions of the API whose paths work. What later versions add to the fields of version 9 is left out.
+const VERSIONS: [u64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+
+/// Maximum size of the body of a request, in bytes.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// `api [write=on|off];`
+pub fn api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    let write = match node.args.first() {
+        None => false,
+        Some(word) => match &*word.text {
+            b"write=off" => false,
+            b"write=on" => true,
+            _ => {
+                return Err(word
+                    .error(format!("invalid parameter \"{word}\""))
+                    .expected("write=on or write=off"));
+            }
+        },
+    };
+    set_content(cx, node, move |_, _, _| Api { write });
+    Ok(())
+}
+
+struct Api {
+    write: bool,
+}
+
+impl Handler for Api {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if matches!(request.method(), Method::Get | Method::Head) {
+            let outcome = finish(request, read(request));
+            return Step::Done(request, outcome);
+        }
+        if !self.write {
+            let outcome = finish(request, Err(ApiError::METHOD));
+            return Step::Done(request, outcome);
+        }
+        Step::wait(async move {
+            // A half-done change is worse than a response to a closed connection.
+            let _watch = request.watch(OnHangup::Ignore);
+            let answer = change(request).await;
+            let outcome = finish(request, answer);
+            Step::Done(request, outcome)
+        })
+    }
+}
+
+/// A response: its status, and its content.
+struct Answer {
+    status: u16,
+    value: Option<Value>,
+}
+
+impl Answer {
+    fn ok(value: Value) -> Self {
+        Self { status: 200, value: Some(value) }
+    }
+
+    fn created(value: Value) -> Self {
+        Self { status: 201, value: Some(value) }
+    }
+
+    /// 204
+    const EMPTY: Self = Self { status: 204, value: None };
+}
+
+fn finish(request: &Request, answer: Result<Answer, ApiError>) -> Outcome {
+    match answer {
+        Ok(Answer { status, value: Some(value) }) => page(status, &value),
+        Ok(Answer { status, value: None }) => {
+            Response { head: Head::new(status), body: Body::Empty }.into()
+        }
+        Err(error) => {
+            let mut id = Vec::new();
+            request.append_id(&mut id);
+            page(error.status, &error.json(&String::from_utf8_lossy(&id)))
+        }
+    }
+}
+
+/// The parts of a path below the location.
+fn steps(path: &str) -> Vec<&str> {
+    path.split('/').filter(|step| !step.is_empty()).collect()
+}
+
+/// The parts behind the version.
+fn versioned(path: &str) -> Result<Vec<&str>, ApiError> {
+    let steps = steps(path);
+    match steps.first().map(|version| version.parse()) {
+        Some(Ok(version)) if VERSIONS.contains(&version) => Ok(steps[1..].to_vec()),
+        _ => Err(ApiError::VERSION),
+    }
+}
+
+/// The response to GET and HEAD.
+fn read(request: &Request) -> Result<Answer, ApiError> {
+    let path = super::part(request).ok_or(ApiError::PATH)?;
+    if steps(&path).is_empty() {
+        return Ok(Answer::ok(json!(VERSIONS)));
+    }
+    match versioned(&path)?[..] {
+        [protocol @ ("http" | "stream"), "upstreams", name, "servers", ref rest @ ..] => {
+            servers::read(request, protocol, name, rest)
+        }
+        ref steps => {
+            let value = find(&super::report(request), steps)?;
+            Ok(Answer::ok(with_fields(value, &path, fields(request).as_deref())))
+        }
+    }
+}
+
+/// The response to all other methods, with `write=on`.
+async fn change(request: &mut Request) -> Result<Answer, ApiError> {
+    let path = super::part(request).ok_or(ApiError::PATH)?;
+    let method = request.method();
+    if let ["nowait", "1", ref rest @ ..] = steps(&path)[..] {
+        return match (method, rest) {
+            (Method::Post, ["caches", name, "purge"]) => caches::purge(request, name).await,
+            _ => Err(ApiError::METHOD),
+        };
+    }
+    let steps = versioned(&path)?;
+    match (method, &steps[..]) {
+        (_, [protocol @ ("http" | "stream"), "upstreams", name, "servers", rest @ ..]) => {
+            servers::change(request, method, (protocol, name), rest).await
+        }
+        (Method::Delete, _) => reset::reset(request, &steps),
+        _ => Err(ApiError::METHOD),
+    }
+}
+
+/// The members of the body, an object in JSON.
+async fn object(request: &mut Request) -> Result<Map<String, Value>, ApiError> {
+    request_body::read_into_memory(request, BODY_BYTES_MAX).await.map_err(
+        |status| match status {
+            413 => ApiError::TOO_LARGE,
+            _ => ApiError::BODY,
+        },
+    )?;
+    let RequestBody::Memory(text) = request.body() else { return Err(ApiError::JSON) };
+    match serde_json::from_slice(text) {
+        Ok(Value::Object(members)) => Ok(members),
+        // Not an object, or not JSON.
+        _ => Err(ApiError::JSON),
+    }
+}
+
+/// Logs a change with the client that asked for it.
+fn note(request: &Request, what: &str) {
+    let verified = request.state().get(&VERIFIED).is_some();
+    match Credentials::of(request).filter(|_| verified) {
+        Some(credentials) => {
+            let user = credentials.user.escape_ascii();
+            request.log(Level::Notice, format_args!("api: {what}, by user \"{user}\""));
+        }
+        None => request.log(Level::Notice, format_args!("api: {what}")),
+    }
+}
+
+/// The argument `fields`.
+fn fields(request: &Request) -> Option<Vec<String>> {
+    let query = std::str::from_utf8(request.uri().query()).ok()?;
+    let list = query.split('&').find_map(|argument| argument.strip_prefix("fields="))?;
+    Some(list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
+
+fn page(status: u16, value: &Value) -> Outcome {
+    let text = value.to_string();
+    let mut head = Head::new(status);
+    head.content_type = Some(Bytes::from_static(b"application/json"));
+    head.content_length = Some(text.len() as u64);
+    head.add("Cache-Control", Bytes::from_static(b"no-cache"));
+    Response { head, body: Body::Bytes(text.into()) }.into()
+}
+
+/// The value at a path behind the version.
+fn find(report: &Report, steps: &[&str]) -> Result<Value, ApiError> {
+    let mut value = tree::root(report);
+    reset::subtract(&mut value);
+    for step in steps {
+        value = match value {
+            Value::Object(mut members) => {
+                members.remove(*step).ok_or_else(|| ApiError::missing(steps))?
+            }
+            Value::Array(mut elements) => {
+                let id: u64 = step.parse().map_err(|_| ApiError::missing(steps))?;
+                let at = elements.iter().position(|element| element["id"] == id);
+                elements.swap_remove(at.ok_or_else(|| ApiError::missing(steps))?)
+            }
+            _ => return Err(ApiError::PATH),
+        };
+    }
+    Ok(listed(value, steps))
+}
+
+/// The names of the inner paths in place of the whole root, `http` and `stream`.
+fn listed(value: Value, steps: &[&str]) -> Value {
+    match (steps, value) {
+        ([] | ["http" | "stream"], Value::Object(members)) => {
+            members.into_iter().map(|(name, _)| name).collect()
+        }
+        (_, value) => value,
+    }
+}
+
+/// Collections by name, to whose members `fields` applies.
+const COLLECTIONS: [&str; 10] = [
+    "server_zones",
+    "location_zones",
+    "caches",
+    "limit_conns",
+    "limit_reqs",
+    "upstreams",
+    "keyvals",
+    "resolvers",
+    "slabs",
+    "zone_sync",
+];
+
+fn with_fields(value: Value, path: &str, fields: Option<&[String]>) -> Value {
+    let Some(fields) = fields else { return value };
+    let keep = |value: Value| match value {
+        Value::Object(members) => {
+            Value::Object(members.into_iter().filter(|(name, _)| fields.contains(name)).collect())
+        }
+        other => other,
+    };
+    let last = path.rsplit('/').find(|step| !step.is_empty()).unwrap_or_default();
+    match value {
+        Value::Object(members) if COLLECTIONS.contains(&last) => {
+            // Without fields, only the names.
+            if fields.is_empty() {
+                return members.into_iter().map(|(name, _)| Value::String(name)).collect();
+            }
+            Value::Object(members.into_iter().map(|(name, value)| (name, keep(value))).collect())
+        }
+        Value::Array(elements) => elements.into_iter().map(keep).collect(),
+        other => keep(other),
+    }
+}

@@ -191,7 +191,7 @@ fn the_api_of_nginx_plus() {
             ("8x/", "UnknownVersion"),
             ("10/nginx", "UnknownVersion"),
             ("9/nothing", "PathNotFound"),
-            ("9/http/upstreams/none", "PathNotFound"),
+            ("9/http/upstreams/none", "UpstreamNotFound"),
             ("9/http/upstreams/peers/peers/7", "PathNotFound"),
             ("9/nginx/pid/x", "PathNotFound"),
         ] {
@@ -218,7 +218,7 @@ fn wrong_zones_are_refused() {
         ("status_zone;", "invalid number of arguments in \"status_zone\" directive"),
         ("status_zone '';", "invalid zone name \"\""),
         ("status_zone $host;", "variables in zone name \"$host\" are not supported"),
-        ("location /api/ { api write=on; }", "the API cannot change anything yet"),
+        ("location /api/ { api write=maybe; }", "invalid parameter \"write=maybe\""),
         ("location /api/ { api on; }", "invalid parameter \"on\""),
         ("status_zone a; status_zone b;", "\"status_zone\" directive is duplicate"),
     ] {

@@ -59,7 +59,7 @@ fn connections_and_zones() {
     block_says("keepalive 1; keepalive 2;", "\"keepalive\" directive is duplicate");
     block_says("zone z 1k;", "zone \"z\" is too small");
     block_says("zone z x;", "invalid zone size \"x\"");
-    block_says("state /tmp/x;", "directive \"state\" is not supported");
+    block_says("state '';", "invalid file name");
     block_says("queue 0;", "invalid value \"0\" in \"queue\" directive");
 }
 

@@ -33,19 +33,19 @@ impl ApiError {
         Self { status, text: text.into(), code }
     }
 
-    /// Nothing is at this path behind the version.
+    /// Nothing has the last name of this path behind the version.
     pub(super) fn missing(steps: &[&str]) -> Self {
         let (text, code) = match steps {
-            [_, "server_zones", _, ..] => ("server zone not found", "ServerZoneNotFound"),
-            [_, "location_zones", _, ..] => ("location zone not found", "LocationZoneNotFound"),
-            [_, "upstreams", _, ..] => ("upstream not found", "UpstreamNotFound"),
-            [_, "caches", _, ..] => ("cache not found", "CacheNotFound"),
-            [_, "limit_conns", _, ..] => ("limit_conn not found", "LimitConnNotFound"),
-            [_, "limit_reqs", _, ..] => ("limit_req not found", "LimitReqNotFound"),
-            [_, "keyvals", _, ..] => ("keyval not found", "KeyvalNotFound"),
-            ["resolvers", _, ..] => ("resolver zone not found", "ResolverZoneNotFound"),
-            ["slabs", _, ..] => ("slab not found", "SlabNotFound"),
-            ["workers", _, ..] => ("worker not found", "WorkerNotFound"),
+            [_, "server_zones", _] => ("server zone not found", "ServerZoneNotFound"),
+            [_, "location_zones", _] => ("location zone not found", "LocationZoneNotFound"),
+            [_, "upstreams", _] => ("upstream not found", "UpstreamNotFound"),
+            [_, "caches", _] => ("cache not found", "CacheNotFound"),
+            [_, "limit_conns", _] => ("limit_conn not found", "LimitConnNotFound"),
+            [_, "limit_reqs", _] => ("limit_req not found", "LimitReqNotFound"),
+            [_, "keyvals", _] => ("keyval not found", "KeyvalNotFound"),
+            ["resolvers", _] => ("resolver zone not found", "ResolverZoneNotFound"),
+            ["slabs", _] => ("slab not found", "SlabNotFound"),
+            ["workers", _] => ("worker not found", "WorkerNotFound"),
             _ => return Self::PATH,
         };
         Self::constant(404, text, code)

@@ -205,15 +205,14 @@ fn page(status: u16, value: &Value) -> Outcome {
 fn find(report: &Report, steps: &[&str]) -> Result<Value, ApiError> {
     let mut value = tree::root(report);
     reset::subtract(&mut value);
-    for step in steps {
+    for (depth, step) in steps.iter().enumerate() {
+        let missing = || ApiError::missing(&steps[..=depth]);
         value = match value {
-            Value::Object(mut members) => {
-                members.remove(*step).ok_or_else(|| ApiError::missing(steps))?
-            }
+            Value::Object(mut members) => members.remove(*step).ok_or_else(missing)?,
             Value::Array(mut elements) => {
-                let id: u64 = step.parse().map_err(|_| ApiError::missing(steps))?;
+                let id: u64 = step.parse().map_err(|_| missing())?;
                 let at = elements.iter().position(|element| element["id"] == id);
-                elements.swap_remove(at.ok_or_else(|| ApiError::missing(steps))?)
+                elements.swap_remove(at.ok_or_else(missing)?)
             }
             _ => return Err(ApiError::PATH),
         };

@@ -1,30 +1,18 @@
-//! Budgets against floods, counted without a clock: costly frames without effect spend them, useful
-//! work refills them. A caller with a clock may refill them for time that has passed, so that
-//! long-lived connections with little traffic never run out.
+//! The budgets of a connection against its floods.
+
+use nowait_fields::budget::{
+    BYTES_PER_FRAME, Budget, FRAMES_PER_MESSAGE, FRAMES_PER_SECOND, FrameBudget, STREAMS_PER_SECOND,
+};
 
 use crate::Limits;
 use crate::error::{ConnectionError, Flood};
 
-/// Bytes of content, sent or received, that pay for one frame.
-const BYTES_PER_FRAME: u32 = 256;
-
-/// Frames that a finished message pays for.
-const FRAMES_PER_MESSAGE: u32 = 8;
-
-/// Frames that a second pays for.
-const FRAMES_PER_SECOND: u32 = 50;
-
-/// Resets, and refused streams, that a second pays for.
-const STREAMS_PER_SECOND: u32 = 10;
-
 /// The remaining budget of each [`Flood`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budgets {
-    frames: u32,
-    resets: u32,
-    refused: u32,
-    /// Bytes that have not yet paid for a frame.
-    bytes: u32,
+    frames: FrameBudget,
+    resets: Budget,
+    refused: Budget,
     /// Bytes of windows that content has used up, of a stream and of the connection, and that the peer
     /// has not given back.
     lent: u64,
@@ -33,10 +21,9 @@ pub(crate) struct Budgets {
 impl Budgets {
     pub(crate) fn new(limits: &Limits) -> Self {
         Budgets {
-            frames: limits.idle_frames_max,
-            resets: limits.resets_max,
-            refused: limits.refused_max,
-            bytes: 0,
+            frames: FrameBudget::new(limits.idle_frames_max),
+            resets: Budget::new(limits.resets_max),
+            refused: Budget::new(limits.refused_max),
             lent: 0,
         }
     }
@@ -44,13 +31,12 @@ impl Budgets {
     /// Counts one event against its budget.
     #[inline]
     pub(crate) fn spend(&mut self, flood: Flood) -> Result<(), ConnectionError> {
-        let left = match flood {
-            Flood::Frames => &mut self.frames,
-            Flood::Resets => &mut self.resets,
-            Flood::Refused => &mut self.refused,
+        let spent = match flood {
+            Flood::Frames => self.frames.spend(),
+            Flood::Resets => self.resets.spend(),
+            Flood::Refused => self.refused.spend(),
         };
-        *left = left.checked_sub(1).ok_or(ConnectionError::Flood(flood))?;
-        Ok(())
+        spent.map_err(|_| ConnectionError::Flood(flood))
     }
 
     /// Content was sent: the peer will give back two windows, in as many updates as it reads pieces,
@@ -77,10 +63,7 @@ impl Budgets {
     /// Content was sent or received.
     #[inline]
     pub(crate) fn content(&mut self, limits: &Limits, bytes: usize) {
-        let bytes = self.bytes as usize + bytes;
-        self.bytes = (bytes % BYTES_PER_FRAME as usize) as u32;
-        let frames = (bytes / BYTES_PER_FRAME as usize).min(limits.idle_frames_max as usize);
-        self.frames = limits.idle_frames_max.min(self.frames.saturating_add(frames as u32));
+        self.frames.content(bytes as u64, limits.idle_frames_max);
     }
 
     /// A message was completed.
@@ -96,9 +79,9 @@ impl Budgets {
     }
 
     fn refill(&mut self, limits: &Limits, frames: u32, streams: u32) {
-        self.frames = limits.idle_frames_max.min(self.frames.saturating_add(frames));
-        self.resets = limits.resets_max.min(self.resets.saturating_add(streams));
-        self.refused = limits.refused_max.min(self.refused.saturating_add(streams));
+        self.frames.refill(frames, limits.idle_frames_max);
+        self.resets.refill(streams, limits.resets_max);
+        self.refused.refill(streams, limits.refused_max);
     }
 }
 
@@ -107,24 +90,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_refills_up_to_the_limit() {
+    fn work_refills_each_budget() {
         let limits = Limits { idle_frames_max: 10, resets_max: 2, ..Limits::default() };
         let mut budgets = Budgets::new(&limits);
         let spendable = |budgets: &mut Budgets, flood| {
             (0..100).take_while(|_| budgets.spend(flood).is_ok()).count()
         };
         assert_eq!(spendable(&mut budgets, Flood::Frames), 10);
-        budgets.content(&limits, 255);
-        assert_eq!(spendable(&mut budgets, Flood::Frames), 0);
-        budgets.content(&limits, 1);
-        assert_eq!(spendable(&mut budgets, Flood::Frames), 1);
-        budgets.content(&limits, usize::MAX / 2);
-        assert_eq!(spendable(&mut budgets, Flood::Frames), 10);
         assert_eq!(spendable(&mut budgets, Flood::Resets), 2);
         budgets.message(&limits);
         assert_eq!(spendable(&mut budgets, Flood::Frames), 8);
         assert_eq!(spendable(&mut budgets, Flood::Resets), 1);
         budgets.elapse(&limits, u32::MAX);
+        assert_eq!(spendable(&mut budgets, Flood::Frames), 10);
         assert_eq!(spendable(&mut budgets, Flood::Resets), 2);
     }
 

@@ -5,6 +5,7 @@
 //! that ends with `REFUSED_STREAM` has not been processed, and its request may be sent elsewhere.
 
 use bytes::BufMut;
+use nowait_fields::MessageState;
 
 pub use crate::connection::ClientSide;
 use crate::connection::{HeadKind, HeadWriter};
@@ -72,8 +73,7 @@ impl ClientConnection {
             return Err(OpenError::TooManyStreams);
         }
         let mut stream = self.new_stream(id);
-        stream.head_only = request.method == b"HEAD";
-        stream.connect = request.method == b"CONNECT";
+        stream.message = MessageState::response_to(request.method);
         self.add_stream(stream);
         let mut head =
             self.begin_block(id, HeadKind::Head, out).map_err(|_| OpenError::GoingAway)?;

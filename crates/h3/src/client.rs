@@ -1,7 +1,7 @@
 //! A connection to a server, seen from the client. See [`crate::server`] for an example of both sides.
 
 use bytes::BufMut;
-use nowait_fields::Token;
+use nowait_fields::{MessageState, Token};
 
 pub use crate::connection::ClientSide;
 use crate::connection::{HeadKind, HeadWriter};
@@ -53,8 +53,7 @@ impl ClientConnection {
             return Err(GoingAway);
         }
         let mut state = StreamState::new(stream);
-        state.head_only = request.method == b"HEAD";
-        state.connect = request.method == b"CONNECT";
+        state.message = MessageState::response_to(request.method);
         self.add_stream(state);
         let mut head = self.begin_section(stream, HeadKind::Head, out).map_err(|_| GoingAway)?;
         head.pseudo(Token::METHOD, request.method);

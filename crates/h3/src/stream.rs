@@ -1,6 +1,6 @@
 //! The request streams of a connection (RFC 9114 section 4): both halves of each.
 
-use nowait_fields::Priority;
+use nowait_fields::{MessageState, OpenStream, Turn};
 
 use crate::error::ErrorCode;
 use crate::frame::{FrameType, PartialIntegers, StreamId};
@@ -53,19 +53,9 @@ pub(crate) struct StreamState {
     pub(crate) kept: Vec<u8>,
     /// The section waits until so many entries were inserted.
     pub(crate) blocked: Option<u64>,
-    /// DATA still to come, if the message says how much.
-    pub(crate) left: Option<u64>,
-    /// A caller has data to send.
-    pub(crate) ready: bool,
-    pub(crate) priority: Priority,
-    /// By a PRIORITY_UPDATE frame.
-    pub(crate) has_priority: bool,
-    /// The request was HEAD: the response has no content.
-    pub(crate) head_only: bool,
-    /// The request was CONNECT.
-    pub(crate) connect: bool,
-    /// Interim responses so far.
-    pub(crate) interim: u8,
+    /// The peer's message.
+    pub(crate) message: MessageState,
+    pub(crate) turn: Turn,
 }
 
 impl StreamState {
@@ -78,81 +68,27 @@ impl StreamState {
             header: PartialIntegers::default(),
             kept: Vec::new(),
             blocked: None,
-            left: None,
-            ready: false,
-            priority: Priority::default(),
-            has_priority: false,
-            head_only: false,
-            connect: false,
-            interim: 0,
+            message: MessageState::default(),
+            turn: Turn::default(),
         }
     }
 }
 
-/// The open streams, in the order of their numbers. How many there are is bounded by the transport.
-#[derive(Debug, Default)]
-pub(crate) struct Streams {
-    open: Vec<StreamState>,
-    /// The stream that was served last.
-    served: Option<StreamId>,
-}
+impl OpenStream for StreamState {
+    type Id = StreamId;
 
-impl Streams {
-    pub(crate) fn len(&self) -> usize {
-        self.open.len()
+    #[inline]
+    fn id(&self) -> StreamId {
+        self.id
     }
 
     #[inline]
-    fn find(&self, id: StreamId) -> Result<usize, usize> {
-        // The newest stream is the likeliest.
-        if let Some(last) = self.open.last()
-            && last.id == id
-        {
-            return Ok(self.open.len() - 1);
-        }
-        self.open.binary_search_by_key(&id, |stream| stream.id)
+    fn turn(&self) -> &Turn {
+        &self.turn
     }
 
     #[inline]
-    pub(crate) fn get(&self, id: StreamId) -> Option<&StreamState> {
-        self.find(id).ok().map(|at| &self.open[at])
-    }
-
-    #[inline]
-    pub(crate) fn get_mut(&mut self, id: StreamId) -> Option<&mut StreamState> {
-        self.find(id).ok().map(|at| &mut self.open[at])
-    }
-
-    /// Adds a stream, unless it is there.
-    pub(crate) fn insert(&mut self, stream: StreamState) {
-        if let Err(at) = self.find(stream.id) {
-            self.open.insert(at, stream);
-        }
-    }
-
-    pub(crate) fn remove(&mut self, id: StreamId) -> Option<StreamState> {
-        self.find(id).ok().map(|at| self.open.remove(at))
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &StreamState> {
-        self.open.iter()
-    }
-
-    /// Of the most urgent streams that are ready, the next after the one served last.
-    pub(crate) fn next_ready(&mut self) -> Option<StreamId> {
-        let ready = self.open.iter().filter(|stream| stream.ready);
-        let next = Priority::next(ready.map(|stream| (stream.id, stream.priority)), self.served)?;
-        self.served = Some(next);
-        Some(next)
-    }
-
-    /// Gives back memory that the open streams don't need.
-    pub(crate) fn shrink(&mut self) {
-        self.open.shrink_to_fit();
-    }
-
-    pub(crate) fn heap(&self) -> usize {
-        let kept: usize = self.open.iter().map(|stream| stream.kept.capacity()).sum();
-        self.open.capacity() * size_of::<StreamState>() + kept
+    fn turn_mut(&mut self) -> &mut Turn {
+        &mut self.turn
     }
 }

@@ -37,7 +37,7 @@ impl<R: Role> Connection<R> {
         }
         let priority = Priority::parse(value);
         if let Some(open) = self.streams.get_mut(stream) {
-            (open.priority, open.has_priority) = (priority, true);
+            open.turn.update(priority);
         } else if self.is_idle(stream) {
             self.announced.retain(|(other, _)| *other != stream);
             if self.announced.len() < ANNOUNCED_MAX {

@@ -48,17 +48,9 @@ impl<R: Role> Connection<R> {
                 Remote::Waiting => Some(StreamError::Malformed(Malformed::DataBeforeHead)),
                 Remote::Open if !open.receive.receive(length) => Some(StreamError::FlowControl),
                 Remote::Open => {
-                    let rest = open.left.map(|expected| expected.checked_sub(left.into()));
-                    match rest {
-                        Some(None) => Some(StreamError::Malformed(Malformed::ContentTooLong)),
-                        Some(Some(rest)) if end && rest > 0 => {
-                            Some(StreamError::Malformed(Malformed::ContentTooShort))
-                        }
-                        rest => {
-                            open.left = rest.flatten();
-                            None
-                        }
-                    }
+                    let content = open.message.content(left.into());
+                    let content = if end { content.and(open.message.end()) } else { content };
+                    content.err().map(StreamError::Malformed)
                 }
             },
         };
@@ -141,9 +133,9 @@ impl<R: Role> Connection<R> {
             return Ok(None);
         }
         self.budgets.spend(Flood::Frames)?;
-        if !self.streams.was_reset(stream) {
+        if !self.resets.contains(stream) {
             frames::rst_stream(&mut self.output, stream, ErrorCode::STREAM_CLOSED);
-            self.streams.note_reset(stream);
+            self.resets.note(stream);
         }
         Ok(None)
     }

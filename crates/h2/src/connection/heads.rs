@@ -1,7 +1,7 @@
 //! Field blocks: HEADERS with its CONTINUATION frames is one block, decoded when it is complete, in any
 //! state of its stream, because later blocks depend on it.
 
-use nowait_fields::{Expected, HeadCheck};
+use nowait_fields::{Expected, HeadCheck, ResponseKind};
 
 use super::{Connection, Event, OpenBlock, Role, Sink};
 use crate::error::{ConnectionError, ErrorCode, Flood, StreamError};
@@ -138,7 +138,7 @@ impl<R: Role> Connection<R> {
                 Ok(Purpose::Dropped)
             }
             None if stream > self.admitted => Ok(Purpose::Dropped),
-            None if self.streams.was_reset(stream) => {
+            None if self.resets.contains(stream) => {
                 self.budgets.spend(Flood::Frames)?;
                 Ok(Purpose::Dropped)
             }
@@ -225,22 +225,19 @@ impl<R: Role> Connection<R> {
         let mut open = StreamState::new(stream, window, room);
         open.remote = if end { Remote::Ended } else { Remote::Open };
         if let Some(at) = self.announced.iter().position(|(announced, _)| *announced == stream) {
-            (open.priority, open.has_priority) = (self.announced[at].1, true);
+            open.turn.update(self.announced[at].1);
         }
         // No request will come for numbers that were left out.
         self.announced.retain(|(announced, _)| *announced > stream);
-        let head = check.finish();
-        if let Ok(head) = head {
-            open.connect = head.connect;
-            open.left = head.content_length.filter(|_| !head.connect);
-        }
-        let short = end && open.left.is_some_and(|left| left > 0);
-        self.streams.push(open);
-        let error = match head {
+        let checked = check.finish().and_then(|head| {
+            open.message.request(&head);
+            if end { open.message.end() } else { Ok(()) }
+        });
+        self.streams.insert(open);
+        let error = match checked {
             _ if !fits => StreamError::ListTooLarge,
             Err(malformed) => StreamError::Malformed(malformed),
-            Ok(_) if short => StreamError::Malformed(Malformed::ContentTooShort),
-            Ok(_) => return Ok(Event::Request { stream, end }),
+            Ok(()) => return Ok(Event::Request { stream, end }),
         };
         self.stream_error(stream, error)
     }
@@ -252,43 +249,24 @@ impl<R: Role> Connection<R> {
         check: HeadCheck,
         fits: bool,
     ) -> Result<Event, ConnectionError> {
-        let head = match check.finish() {
-            _ if !fits => return self.stream_error(stream, StreamError::ListTooLarge),
-            Err(malformed) => return self.stream_error(stream, StreamError::Malformed(malformed)),
-            Ok(head) => head,
-        };
-        let status = head.status;
         let interim_max = self.limits.interim_max;
         let Some(open) = self.streams.get_mut(stream) else { return Ok(Event::NeedMore) };
-        let fault = if status < 200 {
-            match status {
-                // "HTTP/2 does not support the 101 (Switching Protocols) informational status code".
-                101 => Malformed::InvalidInterim,
-                _ if end => Malformed::InvalidInterim,
-                _ if open.interim >= interim_max => Malformed::TooManyInterim,
-                _ => {
-                    open.interim += 1;
-                    return Ok(Event::Interim { stream, status });
-                }
-            }
-        } else {
-            open.remote = Remote::Open;
-            open.left = match status {
-                204 | 304 => Some(0),
-                _ if open.head_only => Some(0),
-                200..300 if open.connect => None,
-                _ => head.content_length,
-            };
-            if end && open.left.is_some_and(|left| left > 0) {
-                Malformed::ContentTooShort
-            } else {
+        let checked = check
+            .finish()
+            .and_then(|head| Ok((head.status, open.message.response(&head, end, interim_max)?)));
+        let error = match checked {
+            _ if !fits => StreamError::ListTooLarge,
+            Err(malformed) => StreamError::Malformed(malformed),
+            Ok((status, ResponseKind::Interim)) => return Ok(Event::Interim { stream, status }),
+            Ok((status, ResponseKind::Final)) => {
+                open.remote = Remote::Open;
                 if end {
                     self.remote_ends(stream);
                 }
                 return Ok(Event::Response { stream, status, end });
             }
         };
-        self.stream_error(stream, StreamError::Malformed(fault))
+        self.stream_error(stream, error)
     }
 
     fn trailers(
@@ -298,17 +276,16 @@ impl<R: Role> Connection<R> {
         check: HeadCheck,
         fits: bool,
     ) -> Result<Event, ConnectionError> {
-        let open = self.streams.get(stream);
-        let short = open.is_some_and(|open| open.left.is_some_and(|left| left > 0));
-        let tunnel = open.is_some_and(|open| open.connect && open.left.is_none());
-        let error = match check.finish() {
+        let message = self.streams.get(stream).map(|open| open.message).unwrap_or_default();
+        let error = match check.finish().and_then(|_| message.end()) {
             _ if !fits => StreamError::ListTooLarge,
             // Of a tunnel, "any other frame type MUST be treated as a stream error" (RFC 9113 section
             // 8.5).
-            _ if !end || tunnel => StreamError::Malformed(Malformed::TrailersWithoutEnd),
+            _ if !end || message.is_tunnel() => {
+                StreamError::Malformed(Malformed::TrailersWithoutEnd)
+            }
             Err(malformed) => StreamError::Malformed(malformed),
-            Ok(_) if short => StreamError::Malformed(Malformed::ContentTooShort),
-            Ok(_) => {
+            Ok(()) => {
                 self.remote_ends(stream);
                 return Ok(Event::Trailers { stream });
             }

@@ -21,6 +21,7 @@ mod send;
 use std::marker::PhantomData;
 
 use bytes::BufMut;
+use nowait_fields::OpenStreams;
 
 use crate::Priority;
 use crate::budget::Budgets;
@@ -30,7 +31,7 @@ use crate::frame::{
 };
 use crate::frames::{self, Parameters, Setting};
 use crate::hpack::{Decoder, Encoder};
-use crate::stream::{Local, Remote, StreamState, Streams};
+use crate::stream::{Local, RecentResets, Remote, StreamState};
 use crate::window::{ReceiveWindow, SendWindow};
 use crate::{Limits, hpack};
 use receive::ReadState;
@@ -90,7 +91,8 @@ pub struct Connection<R> {
     fragments: Vec<u8>,
     decoder: Decoder,
     encoder: Encoder,
-    streams: Streams,
+    streams: OpenStreams<StreamState>,
+    resets: RecentResets,
     receive: ReceiveWindow,
     send: SendWindow,
     /// A caller waits for window of the connection.
@@ -146,7 +148,8 @@ impl<R: Role> Connection<R> {
             fragments: Vec::new(),
             decoder: Decoder::default(),
             encoder: Encoder::default(),
-            streams: Streams::default(),
+            streams: OpenStreams::default(),
+            resets: RecentResets::default(),
             receive: ReceiveWindow::new(WINDOW_DEFAULT),
             send: SendWindow::new(WINDOW_DEFAULT),
             stalled: false,
@@ -297,7 +300,7 @@ impl<R: Role> Connection<R> {
     /// without another window.
     pub fn content_left(&self, stream: StreamId) -> Option<u64> {
         let open = self.streams.get(stream)?;
-        open.left.filter(|&left| left <= open.receive.open().into())
+        open.message.left().filter(|&left| left <= open.receive.open().into())
     }
 
     /// Refuses a stream that the peer has just opened: it may try again.
@@ -369,6 +372,9 @@ impl<R: Role> Connection<R> {
         self.output.shrink_to_fit();
         self.announced = Vec::new();
         self.streams.shrink();
+        if self.streams.is_empty() {
+            self.resets.clear();
+        }
         self.decoder.shrink();
         self.encoder.shrink();
     }
@@ -377,7 +383,8 @@ impl<R: Role> Connection<R> {
     pub fn heap(&self) -> usize {
         let buffers = self.partial.capacity() + self.fragments.capacity() + self.output.capacity();
         let buffers = buffers + self.announced.capacity() * size_of::<(StreamId, Priority)>();
-        buffers + self.streams.heap() + self.decoder.heap() + self.encoder.heap()
+        let streams = self.streams.heap() + self.resets.heap();
+        buffers + streams + self.decoder.heap() + self.encoder.heap()
     }
 
     /// Writes a window update.
@@ -403,7 +410,7 @@ impl<R: Role> Connection<R> {
     /// Resets a stream and removes it.
     fn end_stream(&mut self, stream: StreamId, code: ErrorCode) {
         frames::rst_stream(&mut self.output, stream, code);
-        self.streams.note_reset(stream);
+        self.resets.note(stream);
         self.forget(stream);
     }
 
@@ -443,7 +450,7 @@ impl<R: Role> Connection<R> {
     /// Adds a stream that we open.
     pub(crate) fn add_stream(&mut self, stream: StreamState) {
         self.last_local = stream.id;
-        self.streams.push(stream);
+        self.streams.insert(stream);
     }
 
     /// Whether nothing has opened the stream yet.

@@ -99,19 +99,13 @@ impl<R: Role> Connection<R> {
 
     /// Puts a stream into the round, or takes it out, for [`Connection::next_ready`].
     pub fn set_ready(&mut self, stream: StreamId, ready: bool) {
-        if let Some(open) = self.streams.get_mut(stream) {
-            open.ready = ready;
-        }
+        self.streams.set_ready(stream, ready);
     }
 
     /// Sets the priority that a request's `Priority` field states. A PRIORITY_UPDATE frame that has come
     /// already has precedence.
     pub fn set_priority(&mut self, stream: StreamId, priority: Priority) {
-        if let Some(open) = self.streams.get_mut(stream)
-            && !open.has_priority
-        {
-            open.priority = priority;
-        }
+        self.streams.set_priority(stream, priority);
     }
 
     /// The stream whose turn it is to send DATA: of the most urgent ones set ready that have window, the
@@ -121,25 +115,25 @@ impl<R: Role> Connection<R> {
         if self.send.open() == 0 {
             return None;
         }
-        self.streams.next_ready()
+        self.streams.next_ready(|stream| stream.send.open() > 0)
     }
 
     /// Whether [`next_ready`](Self::next_ready) would find a stream.
     pub fn has_next(&self) -> bool {
-        let sends = |stream: &StreamState| stream.ready && stream.send.open() > 0;
+        let sends = |stream: &StreamState| stream.turn.ready && stream.send.open() > 0;
         self.send.open() > 0 && self.streams.iter().any(sends)
     }
 
     /// Whether any stream is set ready.
     pub fn has_ready(&self) -> bool {
-        self.streams.iter().any(|stream| stream.ready)
+        self.streams.has_ready()
     }
 
     /// Our message is complete.
     pub(super) fn local_ends(&mut self, stream: StreamId) {
         let Some(open) = self.streams.get_mut(stream) else { return };
         open.local = Local::Ended;
-        open.ready = false;
+        open.turn.ready = false;
         match open.remote {
             Remote::Ended => self.forget(stream),
             Remote::Faulty(code) => return self.end_stream(stream, code),

@@ -168,7 +168,7 @@ impl<R: Role> Connection<R> {
         }
         let priority = Priority::parse(&payload[length..]);
         if let Some(open) = self.streams.get_mut(stream) {
-            (open.priority, open.has_priority) = (priority, true);
+            open.turn.update(priority);
             return Ok(Some(Event::Priority { stream }));
         }
         if stream.get() >= self.next_remote {

@@ -1,9 +1,9 @@
 //! Field sections: HEADERS frames are decoded when they are complete, and what they refer to has been inserted.
 
-use nowait_fields::{Expected, HeadCheck};
+use nowait_fields::{Expected, HeadCheck, ResponseKind};
 
 use super::{Connection, Event, Role, Sink};
-use crate::error::{ConnectionError, Flood, Malformed, StreamError};
+use crate::error::{ConnectionError, Flood, StreamError};
 use crate::frame::StreamId;
 use crate::qpack::{FieldError, QpackError};
 use crate::stream::{ReadState, Remote};
@@ -181,19 +181,16 @@ impl<R: Role> Connection<R> {
         check: HeadCheck,
         fits: bool,
     ) -> Result<Event, ConnectionError> {
-        let head = check.finish();
         let Some(open) = self.streams.get_mut(stream) else { return Ok(Event::NeedMore) };
         open.remote = if end { Remote::Ended } else { Remote::Open };
-        if let Ok(head) = head {
-            open.connect = head.connect;
-            open.left = head.content_length.filter(|_| !head.connect);
-        }
-        let short = end && open.left.is_some_and(|left| left > 0);
-        let error = match head {
+        let checked = check.finish().and_then(|head| {
+            open.message.request(&head);
+            if end { open.message.end() } else { Ok(()) }
+        });
+        let error = match checked {
             _ if !fits => StreamError::ListTooLarge,
             Err(malformed) => StreamError::Malformed(malformed),
-            Ok(_) if short => StreamError::Malformed(Malformed::ContentTooShort),
-            Ok(_) => return Ok(Event::Request { end }),
+            Ok(()) => return Ok(Event::Request { end }),
         };
         self.stream_error(stream, error)
     }
@@ -205,46 +202,24 @@ impl<R: Role> Connection<R> {
         check: HeadCheck,
         fits: bool,
     ) -> Result<Event, ConnectionError> {
-        let head = match check.finish() {
-            _ if !fits => return self.stream_error(stream, StreamError::ListTooLarge),
-            Err(malformed) => return self.stream_error(stream, StreamError::Malformed(malformed)),
-            Ok(head) => head,
-        };
-        let status = head.status;
         let interim_max = self.limits.interim_max;
         let Some(open) = self.streams.get_mut(stream) else { return Ok(Event::NeedMore) };
-        let fault = if status < 200 {
-            match status {
-                // "HTTP/3 does not support the HTTP Upgrade mechanism or the 101 (Switching Protocols) informational status
-                // code".
-                101 => Malformed::InvalidInterim,
-                _ if end => Malformed::InvalidInterim,
-                _ if open.interim >= interim_max => Malformed::TooManyInterim,
-                _ => {
-                    open.interim += 1;
-                    return Ok(Event::Interim { status });
-                }
-            }
-        } else {
-            open.remote = Remote::Open;
-            open.left = match status {
-                204 | 304 => Some(0),
-                _ if open.head_only => Some(0),
-                200..300 if open.connect => None,
-                _ => head.content_length,
-            };
-            // A CONNECT that was refused has an ordinary response.
-            open.connect &= (200..300).contains(&status);
-            if end && open.left.is_some_and(|left| left > 0) {
-                Malformed::ContentTooShort
-            } else {
+        let checked = check
+            .finish()
+            .and_then(|head| Ok((head.status, open.message.response(&head, end, interim_max)?)));
+        let error = match checked {
+            _ if !fits => StreamError::ListTooLarge,
+            Err(malformed) => StreamError::Malformed(malformed),
+            Ok((status, ResponseKind::Interim)) => return Ok(Event::Interim { status }),
+            Ok((status, ResponseKind::Final)) => {
+                open.remote = Remote::Open;
                 if end {
                     self.remote_ends(stream);
                 }
                 return Ok(Event::Response { status, end });
             }
         };
-        self.stream_error(stream, StreamError::Malformed(fault))
+        self.stream_error(stream, error)
     }
 
     fn trailers(
@@ -254,12 +229,10 @@ impl<R: Role> Connection<R> {
         check: HeadCheck,
         fits: bool,
     ) -> Result<Event, ConnectionError> {
-        let short = self.content_left(stream).is_some_and(|left| left > 0);
-        let error = match check.finish() {
+        let error = match check.finish().and_then(|_| self.message_ends(stream)) {
             _ if !fits => StreamError::ListTooLarge,
             Err(malformed) => StreamError::Malformed(malformed),
-            Ok(_) if short => StreamError::Malformed(Malformed::ContentTooShort),
-            Ok(_) => {
+            Ok(()) => {
                 if end {
                     self.remote_ends(stream);
                 } else if let Some(open) = self.streams.get_mut(stream) {

@@ -22,14 +22,14 @@ mod unidirectional;
 
 use std::marker::PhantomData;
 
-use nowait_fields::Priority;
+use nowait_fields::{OpenStreams, Priority};
 
 use crate::budget::Budgets;
 use crate::error::{ConnectionError, Flood, StreamError};
 use crate::frame::{StreamId, write_number};
 use crate::qpack::{Decoder, Encoder};
 use crate::settings::Settings;
-use crate::stream::{Local, Remote, StreamState, Streams};
+use crate::stream::{Local, Remote, StreamState};
 use crate::{ErrorCode, Limits};
 use unidirectional::{ControlReader, Unidirectional};
 
@@ -102,7 +102,7 @@ pub struct Connection<R> {
     unidirectional: Unidirectional,
     decoder: Decoder,
     encoder: Encoder,
-    streams: Streams,
+    streams: OpenStreams<StreamState>,
     /// Memory of field sections that are kept, in bytes.
     kept_bytes: usize,
     /// Streams whose section waits for insertions.
@@ -134,7 +134,7 @@ impl<R: Role> Connection<R> {
             unidirectional: Unidirectional::default(),
             decoder: Decoder::new(limits.table_capacity, limits.string_bytes_max as usize),
             encoder: Encoder::default(),
-            streams: Streams::default(),
+            streams: OpenStreams::default(),
             kept_bytes: 0,
             blocked: 0,
             next_remote: 0,
@@ -211,7 +211,7 @@ impl<R: Role> Connection<R> {
         let mut open = StreamState::new(stream);
         if let Some(at) = self.announced.iter().position(|(announced, _)| *announced == stream) {
             let (_, priority) = self.announced.swap_remove(at);
-            (open.priority, open.has_priority) = (priority, true);
+            open.turn.update(priority);
         }
         self.streams.insert(open);
         Ok(true)
@@ -254,7 +254,7 @@ impl<R: Role> Connection<R> {
         if open.local == Local::Ended {
             return Ok(());
         }
-        open.ready = false;
+        open.turn.ready = false;
         let result = if R::CLIENT { Ok(()) } else { self.budgets.spend(Flood::Resets) };
         self.checked(result)
     }
@@ -347,7 +347,7 @@ impl<R: Role> Connection<R> {
 
     /// How much of a stream's content is to come, if its message says so.
     pub fn content_left(&self, stream: StreamId) -> Option<u64> {
-        self.streams.get(stream)?.left
+        self.streams.get(stream)?.message.left()
     }
 
     /// Whether the peer's message is complete, or nothing more of it will come.

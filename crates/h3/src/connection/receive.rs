@@ -112,12 +112,9 @@ impl<R: Role> Connection<R> {
                     self.budgets.spend(Flood::Frames)?;
                     return Ok(None);
                 }
-                let left = open.left.map(|left| left.checked_sub(length));
-                if let Some(None) = left {
-                    let error = StreamError::Malformed(Malformed::ContentTooLong);
-                    return self.stream_error(stream, error).map(Some);
+                if let Err(malformed) = open.message.content(length) {
+                    return self.stream_error(stream, StreamError::Malformed(malformed)).map(Some);
                 }
-                open.left = left.flatten();
                 open.reading = ReadState::Data(length);
                 Ok(None)
             }
@@ -130,7 +127,7 @@ impl<R: Role> Connection<R> {
             }
             // "Once this process is completed, only DATA frames are permitted to be sent on the stream [...] receipt of any
             // other known frame type MUST be treated as a connection error of type H3_FRAME_UNEXPECTED" (section 4.4).
-            (FrameType::Headers, Remote::Open) if !open.connect => {
+            (FrameType::Headers, Remote::Open) if !open.message.is_tunnel() => {
                 if length > section_max {
                     return self.too_large(stream);
                 }
@@ -165,20 +162,17 @@ impl<R: Role> Connection<R> {
     ) -> Result<Event, ConnectionError> {
         self.budgets.content(&self.limits, (end - start) as u64);
         if is_last {
-            if self.is_short(stream) {
-                return self.short(stream);
+            if let Err(malformed) = self.message_ends(stream) {
+                return self.stream_error(stream, StreamError::Malformed(malformed));
             }
             self.remote_ends(stream);
         }
         Ok(Event::Data { range: start..end, end: is_last })
     }
 
-    fn is_short(&self, stream: StreamId) -> bool {
-        self.streams.get(stream).is_some_and(|open| open.left.is_some_and(|left| left > 0))
-    }
-
-    fn short(&mut self, stream: StreamId) -> Result<Event, ConnectionError> {
-        self.stream_error(stream, StreamError::Malformed(Malformed::ContentTooShort))
+    /// Whether the message of a stream may end here.
+    pub(super) fn message_ends(&self, stream: StreamId) -> Result<(), Malformed> {
+        self.streams.get(stream).map_or(Ok(()), |open| open.message.end())
     }
 
     /// The stream ends here.
@@ -191,11 +185,13 @@ impl<R: Role> Connection<R> {
         }
         match open.remote {
             Remote::Waiting => self.stream_error(stream, StreamError::Incomplete),
-            Remote::Open if open.left.is_some_and(|left| left > 0) => self.short(stream),
-            Remote::Open => {
-                self.remote_ends(stream);
-                Ok(Event::Data { range: at..at, end: true })
-            }
+            Remote::Open => match open.message.end() {
+                Ok(()) => {
+                    self.remote_ends(stream);
+                    Ok(Event::Data { range: at..at, end: true })
+                }
+                Err(malformed) => self.stream_error(stream, StreamError::Malformed(malformed)),
+            },
             Remote::Trailed => {
                 self.remote_ends(stream);
                 Ok(Event::NeedMore)

@@ -66,7 +66,7 @@ impl<R: Role> Connection<R> {
     pub fn end(&mut self, stream: StreamId) {
         let Some(open) = self.streams.get_mut(stream) else { return };
         open.local = Local::Ended;
-        open.ready = false;
+        open.turn.ready = false;
         if open.remote == Remote::Ended {
             self.streams.remove(stream);
         }
@@ -77,35 +77,29 @@ impl<R: Role> Connection<R> {
 
     /// Puts a stream into the round, or takes it out, for [`Connection::next_ready`].
     pub fn set_ready(&mut self, stream: StreamId, ready: bool) {
-        if let Some(open) = self.streams.get_mut(stream) {
-            open.ready = ready;
-        }
+        self.streams.set_ready(stream, ready);
     }
 
     /// Sets the priority that a request's `Priority` field states. A PRIORITY_UPDATE frame that has come already has
     /// precedence.
     pub fn set_priority(&mut self, stream: StreamId, priority: Priority) {
-        if let Some(open) = self.streams.get_mut(stream)
-            && !open.has_priority
-        {
-            open.priority = priority;
-        }
+        self.streams.set_priority(stream, priority);
     }
 
     /// The priority of a stream.
     pub fn priority(&self, stream: StreamId) -> Priority {
-        self.streams.get(stream).map(|open| open.priority).unwrap_or_default()
+        self.streams.get(stream).map(|open| open.turn.priority).unwrap_or_default()
     }
 
     /// The stream whose turn it is to send DATA: of the most urgent ones set ready, the next after the last one. Of those
     /// that are not incremental, only the first has turns.
     pub fn next_ready(&mut self) -> Option<StreamId> {
-        self.streams.next_ready()
+        self.streams.next_ready(|_| true)
     }
 
     /// Whether any stream is set ready.
     pub fn has_ready(&self) -> bool {
-        self.streams.iter().any(|stream| stream.ready)
+        self.streams.has_ready()
     }
 
     /// Begins trailers, which end the message.

@@ -8,17 +8,17 @@
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use nowait_front::frames::PendingFrames;
+use nowait_front::servers::Virtual;
 use nowait_h2::connection::ServerSide;
 use nowait_h2::frame::{FRAME_SIZE_DEFAULT, HEADER_LEN};
 use nowait_h2::hpack::Token;
 use nowait_h2::{ErrorCode, HeadWriter, Limits, StreamId, server};
+use nowait_http::client::Client;
 use nowait_http::conf::ServerId;
 use nowait_http::generation::Current;
-use nowait_http::log::Level;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, BodyError, FileBody, Head, Header, Part};
 use nowait_message::Version;
@@ -28,15 +28,16 @@ use super::heads::Http2Heads;
 use super::stream::Stream;
 use super::window;
 use crate::connection::Connection;
-use crate::connections::ConnectionHandle;
+use crate::connections::{ConnectionHandle, Connections};
 use crate::handshake;
 use crate::send_error::{SendError, left};
+use crate::streams::DISCARD_BYTES_MAX;
+use crate::streams::connection::{StreamConnection, StreamSet};
 use crate::streams::heads::Rules;
 use crate::streams::outgoing::{COLD_BYTES, COLD_STREAMS, Outgoing};
-use crate::streams::request_future::RequestFuture;
-use crate::streams::requests::{self, HeadBounds};
+use crate::streams::requests::HeadBounds;
 use crate::streams::response_head::{self, HeadFields};
-use crate::streams::{DISCARD_BYTES_MAX, DISCARDING_STREAMS_MAX, HEADS_BYTES_MAX, StreamEnd};
+use crate::streams::stream::{RequestStream, StreamEnd};
 
 /// Frames with content are made until so much waits for the socket, in bytes.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
@@ -51,38 +52,14 @@ const HEAD_BYTES_DEFAULT: u32 = 32 * 1024;
 /// A connection.
 pub(super) struct Http2Connection {
     base: Rc<Connection>,
-    /// The result of [`default_server`](Self::default_server) for the generation with this number.
-    default_server: Cell<(u64, ServerId)>,
     pub(super) h2: RefCell<server::ServerConnection>,
     pub(super) heads: RefCell<Http2Heads>,
-    /// In the order of their numbers.
-    streams: RefCell<Vec<Rc<Stream>>>,
+    streams: StreamSet<Stream>,
     pub(super) output: RefCell<PendingFrames>,
-    /// Streams whose response is complete, and whose request soon will be.
-    discarding: RefCell<Vec<StreamId>>,
-    /// The connection's task.
-    task: RefCell<Waker>,
-    /// The task is running, and checks all flags before it stops.
-    pub(super) working: Cell<bool>,
-    /// There is more work for it.
-    pub(super) more: Cell<bool>,
-    /// Memory for a request's future.
-    pub(super) spare: RefCell<Option<Box<dyn RequestFuture<Stream>>>>,
     /// Output is on its way to the socket.
     pub(super) sending: Cell<bool>,
-    /// Streams that read files which are not in memory.
-    cold: Cell<usize>,
     /// The total growth of stream windows, in bytes.
     grown: Cell<u32>,
-    /// The memory of its requests' heads, in bytes, and its limit.
-    heads_bytes: Cell<usize>,
-    heads_bytes_max: usize,
-    /// Since when it has no streams, and how long it must be kept; `None` if it has.
-    idle: Cell<Option<(Instant, Duration)>>,
-    /// The client was asked to open no more streams, or is about to be.
-    pub(super) leaving: Cell<bool>,
-    /// The connection has reached its limit of requests or of time.
-    pub(super) used_up: Cell<bool>,
 }
 
 impl Deref for Http2Connection {
@@ -120,64 +97,20 @@ impl Http2Connection {
         let rules = Rules::of(head, Version::Http2);
         let connection = Rc::new(Self {
             base,
-            default_server: Cell::new((current.number, default_server)),
             h2: RefCell::new(server::ServerConnection::new(limits)),
             heads: RefCell::new(Http2Heads::new(rules)),
-            streams: RefCell::default(),
+            streams: StreamSet::new(
+                (current.number, default_server),
+                &bounds,
+                (now(), Duration::ZERO),
+            ),
             output: RefCell::default(),
-            discarding: RefCell::default(),
-            task: RefCell::new(Waker::noop().clone()),
-            working: Cell::new(false),
-            more: Cell::new(false),
-            spare: RefCell::new(None),
             sending: Cell::new(false),
-            cold: Cell::new(0),
             grown: Cell::new(0),
-            heads_bytes: Cell::new(0),
-            // One more request is accepted as soon as all others have ended.
-            heads_bytes_max: HEADS_BYTES_MAX.max(bounds.list_bytes as usize),
-            idle: Cell::new(Some((now(), Duration::ZERO))),
-            leaving: Cell::new(false),
-            used_up: Cell::new(false),
         });
         let held: Weak<dyn ConnectionHandle> = Rc::<Self>::downgrade(&connection);
         connection.base.enter(held);
         Some(connection)
-    }
-
-    /// Registers the connection's task.
-    pub(super) fn register(&self, waker: &Waker) {
-        let mut task = self.task.borrow_mut();
-        if !task.will_wake(waker) {
-            task.clone_from(waker);
-        }
-    }
-
-    fn wake_task(&self) {
-        match self.working.get() {
-            true => self.more.set(true),
-            false => self.task.borrow().wake_by_ref(),
-        }
-    }
-
-    /// The server whose settings hold for the connection: that of the name in the TLS handshake, or the
-    /// default server of its address.
-    pub(super) fn default_server(&self, current: &Current) -> Option<ServerId> {
-        let (generation, server) = self.default_server.get();
-        if generation == current.number {
-            return Some(server);
-        }
-        let server = handshake::server_of(self, self.virtual_servers(current)?);
-        self.default_server.set((current.number, server));
-        Some(server)
-    }
-
-    /// Writes a line about the connection to the error log.
-    #[cold]
-    pub(super) fn log(&self, level: Level, message: std::fmt::Arguments<'_>) {
-        let current = self.all().current();
-        let Some(server) = self.default_server(&current) else { return };
-        requests::log(&self.client, &current, server, level, message);
     }
 
     /// Whether receiving stops because too much waits for the socket.
@@ -185,47 +118,18 @@ impl Http2Connection {
         self.output.borrow().len() > RECEIVE_BYTES_MAX
     }
 
-    /// Whether it has no streams.
-    pub(super) fn is_idle(&self) -> bool {
-        self.streams.borrow().is_empty()
-    }
-
-    pub(super) fn stream(&self, id: StreamId) -> Option<Rc<Stream>> {
-        let streams = self.streams.borrow();
-        let at = streams.binary_search_by_key(&id, |stream| stream.id).ok()?;
-        Some(streams[at].clone())
-    }
-
-    /// Counts the head of a beginning stream. False: the limit of all heads together is exceeded.
-    pub(super) fn count_head(&self, stream: &Stream, bytes: usize) -> bool {
-        let all = self.heads_bytes.get() + bytes;
-        let fits = all <= self.heads_bytes_max || self.is_idle();
-        if fits {
-            self.heads_bytes.set(all);
-            stream.head_bytes.set(bytes);
-        }
-        fits
-    }
-
-    /// Adds a stream, whose number is above all others'.
-    pub(super) fn add(&self, stream: Rc<Stream>) {
-        self.idle.set(None);
-        self.streams.borrow_mut().push(stream);
-    }
-
     /// Ends a stream: its request's task has ended.
     pub(super) fn finish(&self, stream: &Stream, end: StreamEnd) {
         {
             let mut h2 = self.h2.borrow_mut();
             h2.set_ready(stream.id, false);
-            let mut discarding = self.discarding.borrow_mut();
             match end {
                 StreamEnd::Complete
                     if stream.is_incomplete()
-                        && discarding.len() < DISCARDING_STREAMS_MAX
+                        && self.streams.may_discard()
                         && h2.content_left(stream.id).is_some_and(|n| n <= DISCARD_BYTES_MAX) =>
                 {
-                    discarding.push(stream.id);
+                    self.streams.discard(stream.id);
                 }
                 // "A server MAY request that the client abort transmission of a request without error
                 // by sending a RST_STREAM with an error code of NO_ERROR after sending a complete
@@ -239,16 +143,8 @@ impl Http2Connection {
             }
         }
         self.grown.set(self.grown.get() - stream.window_grown());
-        self.heads_bytes.set(self.heads_bytes.get() - stream.head_bytes.take());
-        let mut streams = self.streams.borrow_mut();
-        if let Ok(at) = streams.binary_search_by_key(&stream.id, |stream| stream.id) {
-            streams.remove(at);
-        }
-        if streams.is_empty() {
-            self.idle.set(Some((now(), Duration::ZERO)));
-        }
-        drop(streams);
-        self.wake_task();
+        self.streams.remove(stream);
+        self.streams.wake();
     }
 
     /// Content has arrived for a stream whose response was complete before. The protocol's core has checked
@@ -256,36 +152,7 @@ impl Http2Connection {
     pub(super) fn discard(&self, id: StreamId, bytes: usize, end: bool) {
         self.h2.borrow_mut().taken(id, bytes);
         if end {
-            self.forget(id);
-        }
-    }
-
-    /// A stream has ended.
-    pub(super) fn forget(&self, id: StreamId) {
-        self.discarding.borrow_mut().retain(|stream| *stream != id);
-    }
-
-    /// The time that an idle connection must be kept.
-    pub(super) fn keep(&self, keep: Duration) {
-        self.idle.set(self.idle.get().map(|(since, _)| (since, keep)));
-    }
-
-    /// Since when it is idle, and how long it must be kept.
-    pub(super) fn idle_since(&self) -> Option<(Instant, Duration)> {
-        self.idle.get()
-    }
-
-    /// The client has reset a stream.
-    pub(super) fn reset_by_client(&self, id: StreamId) {
-        if let Some(stream) = self.stream(id) {
-            stream.leave();
-        }
-    }
-
-    /// The connection ends: so do its requests.
-    pub(super) fn abandon(&self) {
-        for stream in self.streams.take() {
-            stream.leave();
+            self.streams.forget(id);
         }
     }
 
@@ -303,7 +170,7 @@ impl Http2Connection {
         let mut h2 = self.h2.borrow_mut();
         h2.taken(id, bytes);
         if h2.has_output() {
-            self.wake_task();
+            self.streams.wake();
         }
     }
 
@@ -322,7 +189,7 @@ impl Http2Connection {
         let mut h2 = self.h2.borrow_mut();
         h2.grow_window(id, size);
         if h2.has_output() {
-            self.wake_task();
+            self.streams.wake();
         }
     }
 
@@ -335,17 +202,17 @@ impl Http2Connection {
             head.field(&header.name, &header.value);
         }
         head.finish(false);
-        self.wake_task();
+        self.streams.wake();
     }
 
     /// Output is pending.
     pub(super) fn flush(&self) {
-        self.wake_task();
+        self.streams.wake();
     }
 
     /// A stream has content to be sent. Small content that nothing precedes becomes frames at once.
     pub(super) fn offer(&self, stream: &Stream) {
-        if stream.outgoing.borrow().len() == 0 {
+        if stream.state().outgoing.borrow().len() == 0 {
             return self.end_content(stream);
         }
         self.h2.borrow_mut().set_ready(stream.id, true);
@@ -353,7 +220,7 @@ impl Http2Connection {
         if !self.sending.get() && stream.is_small() {
             self.fill();
         }
-        self.wake_task();
+        self.streams.wake();
     }
 
     /// Sends all of a response's content, if it is small and in memory, and nothing precedes it; returns
@@ -398,7 +265,7 @@ impl Http2Connection {
 
     /// Ends a stream's content.
     pub(super) fn end_content(&self, stream: &Stream) {
-        if stream.outgoing.borrow().ends {
+        if stream.state().outgoing.borrow().ends {
             // The stream may have ended already.
             let _ = self.h2.borrow_mut().data_header(
                 stream.id,
@@ -406,7 +273,7 @@ impl Http2Connection {
                 true,
                 self.output.borrow_mut().tail(),
             );
-            self.wake_task();
+            self.streams.wake();
         }
     }
 
@@ -415,7 +282,7 @@ impl Http2Connection {
     pub(super) fn fill(&self) -> bool {
         while self.output.borrow().len() < OUTPUT_BYTES_MAX {
             let Some(id) = self.h2.borrow_mut().next_ready() else { return false };
-            match self.stream(id) {
+            match self.streams.get(id) {
                 Some(stream) => self.frame(&stream),
                 None => self.h2.borrow_mut().set_ready(id, false),
             }
@@ -425,7 +292,7 @@ impl Http2Connection {
 
     /// Makes a frame of a stream that has content and a window.
     fn frame(&self, stream: &Stream) {
-        let mut outgoing = stream.outgoing.borrow_mut();
+        let mut outgoing = stream.state().outgoing.borrow_mut();
         let mut h2 = self.h2.borrow_mut();
         let left = usize::try_from(outgoing.len()).unwrap_or(usize::MAX);
         let allowed = h2.reserve(stream.id, left.min(stream.frame_bytes_max.get()));
@@ -440,7 +307,7 @@ impl Http2Connection {
                 }
                 None => match part_frame(stream.id, &mut outgoing, &mut output, &mut h2, allowed) {
                     Ok(true) => {}
-                    Ok(false) if self.cold.get() < COLD_STREAMS => {
+                    Ok(false) if self.streams.cold.get() < COLD_STREAMS => {
                         outgoing.cold = Some(COLD_BYTES.min(left));
                     }
                     Ok(false) => outgoing.cold = Some(allowed),
@@ -452,11 +319,6 @@ impl Http2Connection {
             h2.set_ready(stream.id, false);
         }
         outgoing.advanced();
-    }
-
-    /// How many streams read files that are not in memory.
-    pub(super) fn cold_streams(&self) -> &Cell<usize> {
-        &self.cold
     }
 
     /// Writes the head of a response.
@@ -504,24 +366,47 @@ impl Http2Connection {
     pub(super) fn shrink(&self) {
         self.h2.borrow_mut().shrink();
         self.heads.borrow_mut().shrink();
-        self.spare.take();
-        self.streams.borrow_mut().shrink_to_fit();
+        self.streams.shrink();
         self.release_input();
+    }
+}
+
+impl StreamConnection for Http2Connection {
+    type Stream = Stream;
+
+    fn all(&self) -> &Rc<Connections> {
+        self.base.all()
+    }
+
+    fn client(&self) -> &Client {
+        &self.base.client
+    }
+
+    fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
+        self.base.virtual_servers(current)
+    }
+
+    fn named_server(&self, servers: &Virtual) -> ServerId {
+        handshake::server_of(&self.base, servers)
+    }
+
+    fn streams(&self) -> &StreamSet<Stream> {
+        &self.streams
     }
 }
 
 impl ConnectionHandle for Http2Connection {
     /// One with streams looks at once whether it has to leave: it asks the client to open no more.
     fn waits(&self) -> Option<(Instant, Duration)> {
-        Some(self.idle.get().unwrap_or((self.client.started, Duration::ZERO)))
+        Some(self.streams.idle_since().unwrap_or((self.client.started, Duration::ZERO)))
     }
 
     fn idle(&self) -> Option<(Instant, Duration)> {
-        self.idle.get().filter(|_| self.client.requests.get() > 0)
+        self.streams.idle_since().filter(|_| !self.is_new())
     }
 
     fn wake(&self) {
-        self.wake_task();
+        self.streams.wake();
     }
 
     fn hang_up(&self) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use nowait_front::servers::{ServerId, Virtual};
 use nowait_front::tls::Tls;
-use nowait_h2::StreamId;
+use nowait_h2::{Priority, StreamId};
 use nowait_http::client::Client;
 use nowait_http::exchange::{Exchange, Interim, OnHangup};
 use nowait_http::generation::Current;
@@ -24,27 +24,21 @@ use nowait_sys::tcp_info::{TcpInfo, tcp_info};
 
 use super::connection::Http2Connection;
 use super::window::{self, Window};
-use crate::connections::Connections;
 use crate::send_error::SendError;
-use crate::streams::outgoing::Outgoing;
-use crate::streams::presence::Presence;
-use crate::streams::{RequestStream, StreamEnd};
+use crate::streams::connection::StreamConnection;
+use crate::streams::state::StreamState;
+use crate::streams::stream::{RequestStream, StreamEnd};
 
 /// A stream.
 pub(super) struct Stream {
     pub(super) connection: Rc<Http2Connection>,
     pub(super) id: StreamId,
-    presence: Presence,
+    state: StreamState,
     pub(super) input: RefCell<Input>,
-    pub(super) outgoing: RefCell<Outgoing>,
     /// The largest DATA frame (`http2_chunk_size`).
     pub(super) frame_bytes_max: Cell<usize>,
-    /// The client asks for a tunnel: CONNECT (RFC 9113 section 8.5, RFC 8441).
-    pub(super) asks_for_tunnel: Cell<bool>,
     /// Once its content is being read.
     window: Cell<Option<Window>>,
-    /// The memory of its request's head, in bytes.
-    pub(super) head_bytes: Cell<usize>,
 }
 
 /// Content received and not yet read.
@@ -63,32 +57,22 @@ impl Stream {
         Rc::new(Self {
             connection,
             id,
-            presence: Presence::default(),
+            state: StreamState::default(),
             input: RefCell::new(Input { ended, ..Input::default() }),
-            outgoing: RefCell::default(),
             frame_bytes_max: Cell::new(usize::MAX),
-            asks_for_tunnel: Cell::new(false),
             window: Cell::new(None),
-            head_bytes: Cell::new(0),
         })
-    }
-
-    /// The client has reset the stream, or the connection has ended.
-    pub(super) fn leave(&self) {
-        self.presence.leave();
-        self.input.borrow_mut().waker.take().into_iter().for_each(Waker::wake);
-        self.outgoing.borrow_mut().waker.take().into_iter().for_each(Waker::wake);
     }
 
     /// Whether its content fits into one frame.
     pub(super) fn is_small(&self) -> bool {
-        self.outgoing.borrow().len() <= self.frame_bytes_max.get() as u64
+        self.state.outgoing.borrow().len() <= self.frame_bytes_max.get() as u64
     }
 
     /// Whether more of the request is to come.
     pub(super) fn is_incomplete(&self) -> bool {
         let input = self.input.borrow();
-        !input.ended && !input.faulty && !self.presence.is_gone()
+        !input.ended && !input.faulty && !self.state.presence.is_gone()
     }
 
     /// Content has arrived, or its end, or a fault.
@@ -121,7 +105,10 @@ impl Stream {
         if input.ended {
             return Some(Ok(None));
         }
-        self.presence.is_gone().then(|| Err(ReadError::Closed(io::ErrorKind::UnexpectedEof.into())))
+        self.state
+            .presence
+            .is_gone()
+            .then(|| Err(ReadError::Closed(io::ErrorKind::UnexpectedEof.into())))
     }
 
     /// Enlarges the window on long paths, within the connection's limit.
@@ -148,7 +135,7 @@ impl Stream {
     /// Waits for content: ready when there is some, or none will come.
     fn poll_input(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut input = self.input.borrow_mut();
-        if !input.data.is_empty() || input.ended || input.faulty || self.presence.is_gone() {
+        if !input.data.is_empty() || input.ended || input.faulty || self.state.presence.is_gone() {
             return Poll::Ready(());
         }
         input.waker = Some(cx.waker().clone());
@@ -159,28 +146,34 @@ impl Stream {
 impl RequestStream for Stream {
     const NAME: &'static str = "http2";
 
-    fn all(&self) -> &Connections {
-        self.connection.all()
+    type Id = StreamId;
+    type Connection = Http2Connection;
+
+    fn id(&self) -> StreamId {
+        self.id
     }
 
-    fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
-        self.connection.virtual_servers(current)
+    fn connection(&self) -> &Http2Connection {
+        &self.connection
+    }
+
+    fn state(&self) -> &StreamState {
+        &self.state
     }
 
     fn is_enabled(&self, request: &Request, servers: Option<&Virtual>) -> bool {
         request.server().http2.http2 || servers.is_some_and(|servers| servers.http2)
     }
 
-    fn client(&self) -> &Client {
-        &self.connection.client
+    fn leave(&self) {
+        self.state.leave();
+        self.input.borrow_mut().waker.take().into_iter().for_each(Waker::wake);
     }
 
-    fn presence(&self) -> &Presence {
-        &self.presence
-    }
-
-    fn outgoing(&self) -> &RefCell<Outgoing> {
-        &self.outgoing
+    fn prioritise(&self, stated: Option<Priority>) {
+        if let Some(priority) = stated {
+            self.connection.h2.borrow_mut().set_priority(self.id, priority);
+        }
     }
 
     fn offer(&self) {
@@ -193,16 +186,8 @@ impl RequestStream for Stream {
 
     /// Ends a response whose parts have all been sent.
     fn end(&self) {
-        self.outgoing.borrow_mut().ends = true;
+        self.state.outgoing.borrow_mut().ends = true;
         self.connection.end_content(self);
-    }
-
-    fn cold_streams(&self) -> &Cell<usize> {
-        self.connection.cold_streams()
-    }
-
-    fn asks_for_tunnel(&self) -> bool {
-        self.asks_for_tunnel.get()
     }
 
     fn has_ended(&self) -> bool {
@@ -252,10 +237,6 @@ impl RequestStream for Stream {
     fn finish(&self, end: StreamEnd) {
         self.connection.finish(self, end);
     }
-
-    fn keep(&self, time: Duration) {
-        self.connection.keep(time);
-    }
 }
 
 impl Exchange for Stream {
@@ -284,11 +265,11 @@ impl Exchange for Stream {
     }
 
     fn on_hangup(&self) -> &Cell<OnHangup> {
-        &self.presence.on_hangup
+        &self.state.presence.on_hangup
     }
 
     fn hangup(&self) -> LocalFuture<'_, ()> {
-        self.presence.hangup()
+        self.state.presence.hangup()
     }
 
     fn send_interim(&self, head: Interim, _: Duration) -> LocalFuture<'_, ()> {

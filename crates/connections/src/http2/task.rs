@@ -7,25 +7,25 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nowait_front::frames::{PendingFrames, Turn};
 use nowait_h2::{ConnectionError, ErrorCode, Event, StreamError, StreamId};
-use nowait_http::conf::client::{ClientConf, LingeringClose};
-use nowait_http::log::Level;
+use nowait_http::conf::client::LingeringClose;
 use nowait_http::response::LocalFuture;
 use nowait_runtime::net::{NO_TIMEOUT, Recv, Send, SendOptions};
-use nowait_runtime::{now, sleep, spawn};
+use nowait_runtime::{now, sleep};
 
 use super::connection::Http2Connection;
 use super::stream::Stream;
 use crate::connection::Connection;
 use crate::connections::ShutdownMode;
-use crate::streams::request_future;
-use crate::streams::requests::{self, Fault};
+use crate::streams::connection::StreamConnection;
+use crate::streams::requests::Fault;
 use crate::streams::serving;
+use crate::streams::stream::RequestStream;
 
 /// After this time without a stream a connection releases its memory.
 const BUSY: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ pub fn serve(base: Rc<Connection>) -> LocalFuture<'static, ()> {
                 false => AfterWork::Close,
             };
         }
-        connection.abandon();
+        connection.streams().abandon();
         if next == AfterWork::Linger
             && let Some((time, timeout)) = lingers(&connection)
         {
@@ -79,19 +79,12 @@ struct Closing<'a>(&'a Http2Connection);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        self.0.abandon();
+        self.0.streams().abandon();
     }
 }
 
-/// Settings for the connection itself: those of the address's default server.
-fn settings<T>(connection: &Http2Connection, read: impl FnOnce(&ClientConf) -> T) -> Option<T> {
-    let current = connection.all().current();
-    let server = connection.default_server(&current)?;
-    Some(read(&current.conf.location(current.conf.server(server).root).client))
-}
-
 fn lingers(connection: &Http2Connection) -> Option<(Duration, Duration)> {
-    settings(connection, |client| match client.lingering_close {
+    connection.settings(|client| match client.lingering_close {
         LingeringClose::Off => None,
         LingeringClose::On | LingeringClose::Always => {
             Some((client.lingering_time.duration(), client.lingering_timeout.duration()))
@@ -99,38 +92,12 @@ fn lingers(connection: &Http2Connection) -> Option<(Duration, Duration)> {
     })?
 }
 
-/// Whether it has had no request.
-fn is_new(connection: &Http2Connection) -> bool {
-    connection.client.requests.get() == 0
-}
-
-/// The time it has been idle. Frames that begin no request don't count.
-fn idle_time(connection: &Http2Connection) -> Duration {
-    let since = connection.idle_since().map(|(since, _)| since);
-    since.map_or(Duration::ZERO, |since| now().saturating_duration_since(since))
-}
-
-/// The time that an idle connection is kept.
-fn keepalive_timeout(connection: &Http2Connection) -> Duration {
-    if is_new(connection) {
-        return header_timeout(connection);
-    }
-    let time = settings(connection, |client| client.keepalive_timeout.timeout.duration());
-    time.unwrap_or_default()
-}
-
-fn header_timeout(connection: &Http2Connection) -> Duration {
-    let current = connection.all().current();
-    let Some(server) = connection.default_server(&current) else { return Duration::ZERO };
-    current.conf.server(server).head.client_header_timeout.duration()
-}
-
 /// Waits for input on an idle connection. False: it has to be closed.
 async fn wait(connection: &Http2Connection) -> bool {
-    let timeout = keepalive_timeout(connection).saturating_sub(idle_time(connection));
+    let timeout = connection.keepalive_timeout().saturating_sub(connection.idle_time());
     let mut recv = connection.stream.recv(timeout);
     poll_fn(|cx| {
-        connection.register(cx.waker());
+        connection.streams().register(cx.waker());
         if must_leave(connection) {
             return Poll::Ready(true);
         }
@@ -155,7 +122,7 @@ async fn wait(connection: &Http2Connection) -> bool {
 fn must_leave(connection: &Http2Connection) -> bool {
     let all = connection.all();
     all.shutdown() != ShutdownMode::None
-        && !connection.leaving.get()
+        && !connection.streams().leaving.get()
         && (!connection.is_idle() || all.is_left_by(connection))
 }
 
@@ -198,7 +165,8 @@ async fn work(connection: &Rc<Http2Connection>) -> AfterWork {
         connection,
         receiving: None,
         sending: None,
-        send_timeout: settings(connection, |client| client.send_timeout.duration())
+        send_timeout: connection
+            .settings(|client| client.send_timeout.duration())
             .unwrap_or_default(),
         held_back: false,
         begun: None,
@@ -213,10 +181,10 @@ async fn work(connection: &Rc<Http2Connection>) -> AfterWork {
 impl Work<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AfterWork> {
         let connection = self.connection;
-        connection.register(cx.waker());
-        connection.working.set(true);
+        connection.streams().register(cx.waker());
+        connection.streams().working.set(true);
         let next = self.turns(cx);
-        connection.working.set(false);
+        connection.streams().working.set(false);
         next
     }
 
@@ -230,11 +198,11 @@ impl Work<'_> {
         }
         let mut turn = Turn::default();
         for _ in 0..TURNS_MAX {
-            connection.more.set(false);
+            connection.streams().more.set(false);
             if must_leave(connection) {
                 self.leave();
             }
-            if connection.used_up.take() {
+            if connection.streams().used_up.take() {
                 self.ask_to_leave();
             }
             let received = match self.receive(cx, &mut turn) {
@@ -248,7 +216,7 @@ impl Work<'_> {
             if turn.is_over() {
                 break;
             }
-            if !received && !sent && !connection.more.get() {
+            if !received && !sent && !connection.streams().more.get() {
                 return match self.is_done() {
                     true => Poll::Ready(AfterWork::Linger),
                     false => Poll::Pending,
@@ -269,7 +237,7 @@ impl Work<'_> {
     /// Asks the client to open no more streams.
     fn leave(&mut self) {
         let connection = self.connection;
-        connection.leaving.set(true);
+        connection.streams().leaving.set(true);
         if connection.is_idle() {
             connection.h2.borrow_mut().shutdown();
         } else {
@@ -339,7 +307,7 @@ impl Work<'_> {
         let begun = self.connection.h2.borrow().has_begun();
         if begun || !self.connection.is_idle() {
             let text = format_args!("client prematurely closed connection");
-            self.connection.log(Level::Info, text);
+            self.connection.log_info(text);
         }
         AfterWork::Close
     }
@@ -348,9 +316,9 @@ impl Work<'_> {
     fn is_overdue(&self, expects: Expects) -> bool {
         let connection = self.connection;
         match (expects, self.begun) {
-            (Expects::Request, _) => idle_time(connection) > keepalive_timeout(connection),
+            (Expects::Request, _) => connection.idle_time() > connection.keepalive_timeout(),
             (Expects::Rest | Expects::Block(_), Some((begun, before))) if before == expects => {
-                now().saturating_duration_since(begun) > header_timeout(connection)
+                now().saturating_duration_since(begun) > connection.header_timeout()
             }
             _ => false,
         }
@@ -363,15 +331,15 @@ impl Work<'_> {
         }
         match expects {
             Expects::Request => {
-                let left = keepalive_timeout(connection).saturating_sub(idle_time(connection));
-                if is_new(connection) { left } else { BUSY.min(left) }
+                let left = connection.keepalive_timeout().saturating_sub(connection.idle_time());
+                if connection.is_new() { left } else { BUSY.min(left) }
             }
             Expects::Rest | Expects::Block(_) => {
                 // That of the first request counts from the start.
-                let idle = connection.idle_since().filter(|_| is_new(connection));
+                let idle = connection.streams().idle_since().filter(|_| connection.is_new());
                 let begun = idle.map_or_else(now, |(since, _)| since);
                 let (begun, _) = *self.begun.get_or_insert((begun, expects));
-                header_timeout(connection).saturating_sub(now().saturating_duration_since(begun))
+                connection.header_timeout().saturating_sub(now().saturating_duration_since(begun))
             }
             Expects::Anything | Expects::Nothing => NO_TIMEOUT,
         }
@@ -380,16 +348,15 @@ impl Work<'_> {
     fn timed_out(&mut self, expects: Expects) -> Result<bool, AfterWork> {
         let connection = self.connection;
         if expects == Expects::Request
-            && !is_new(connection)
-            && keepalive_timeout(connection) > idle_time(connection)
+            && !connection.is_new()
+            && connection.keepalive_timeout() > connection.idle_time()
             && self.sending.is_none()
             && self.last_call.is_none()
         {
             return Err(AfterWork::Idle);
         }
         if matches!(expects, Expects::Rest | Expects::Block(_)) {
-            connection
-                .log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+            connection.log_info(format_args!("client timed out (110: Connection timed out)"));
         }
         connection.h2.borrow_mut().shutdown();
         self.ends = true;
@@ -407,8 +374,8 @@ impl Work<'_> {
             connection.h2.borrow_mut().elapse(seconds);
         }
         if let Err(error) = process(connection, turn) {
-            connection.log(Level::Info, format_args!("client sent {error}"));
-            connection.abandon();
+            connection.log_info(format_args!("client sent {error}"));
+            connection.streams().abandon();
             drop(connection.take_input());
             self.ends = true;
         }
@@ -429,7 +396,7 @@ impl Work<'_> {
             Poll::Ready(Err(error)) => {
                 if error.kind() == io::ErrorKind::TimedOut {
                     let text = format_args!("client timed out (110: Connection timed out)");
-                    connection.log(Level::Info, text);
+                    connection.log_info(text);
                 }
                 Err(AfterWork::Close)
             }
@@ -499,7 +466,7 @@ fn process(connection: &Rc<Http2Connection>, turn: &mut Turn) -> Result<(), Conn
         if let Event::Data { stream, range, end } = step.event {
             let input = connection.input.borrow();
             let data = &input[range];
-            match connection.stream(stream) {
+            match connection.streams().get(stream) {
                 Some(stream) => stream.receive(data, end, false),
                 // Its request has ended.
                 None => connection.discard(stream, data.len(), end),
@@ -516,17 +483,19 @@ fn process(connection: &Rc<Http2Connection>, turn: &mut Turn) -> Result<(), Conn
                 turn.spend(Turn::MESSAGE);
                 begin(connection, stream, end, None)?;
             }
-            Event::Trailers { stream } => match connection.stream(stream) {
+            Event::Trailers { stream } => match connection.streams().get(stream) {
                 Some(stream) => stream.receive(&[], true, false),
-                None => connection.forget(stream),
+                None => connection.streams().forget(stream),
             },
             Event::StreamError { stream, error, answerable } => {
                 turn.spend(Turn::MESSAGE);
                 faulty(connection, stream, error, answerable)?;
             }
             Event::Reset { stream, .. } => {
-                connection.forget(stream);
-                connection.reset_by_client(stream);
+                connection.streams().forget(stream);
+                if let Some(stream) = connection.streams().get(stream) {
+                    stream.leave();
+                }
             }
             Event::Pong { payload: LAST_CALL } => connection.h2.borrow_mut().shutdown(),
             // Frames are made after all input was processed.
@@ -545,9 +514,9 @@ fn faulty(
     error: StreamError,
     answerable: bool,
 ) -> Result<(), ConnectionError> {
-    match connection.stream(id) {
+    match connection.streams().get(id) {
         Some(stream) => {
-            connection.log(Level::Info, format_args!("client sent {error}"));
+            connection.log_info(format_args!("client sent {error}"));
             stream.receive(&[], false, true);
             if !answerable {
                 stream.leave();
@@ -555,8 +524,8 @@ fn faulty(
         }
         None if answerable => return begin(connection, id, true, Some(error)),
         None => {
-            connection.forget(id);
-            connection.log(Level::Info, format_args!("client sent {error}"));
+            connection.streams().forget(id);
+            connection.log_info(format_args!("client sent {error}"));
         }
     }
     Ok(())
@@ -581,31 +550,14 @@ fn begin(
     let stream = Stream::new(connection.clone(), id, end);
     let mut request = all.first_request(stream.clone(), current, server);
     let received = connection.heads.borrow_mut().take(request.head_mut());
-    if !connection.count_head(&stream, request.head().memory()) {
+    if !connection.streams().count_head(&stream, request.head().memory()) {
         all.keep_spare(request);
         let text = "client sent requests whose headers together are too large";
-        connection.log(Level::Info, format_args!("{text}, so one is refused"));
+        connection.log_info(format_args!("{text}, so one is refused"));
         return connection.h2.borrow_mut().refuse(id);
     }
-    requests::count(&connection.client);
-    connection.add(stream.clone());
-    if let Some(priority) = requests::priority(request.head()) {
-        connection.h2.borrow_mut().set_priority(id, priority);
-    }
-    stream.asks_for_tunnel.set(received.tunnel.is_some());
-    let refused = requests::refusal(&request, received, fault.map(Fault::from));
-    if requests::is_last(&connection.client, &request) && !connection.leaving.replace(true) {
-        connection.used_up.set(true);
-    }
-    let spare = connection.spare.take();
-    let mut serving = spare.unwrap_or_else(|| request_future::memory(serving::serve));
-    serving.begin(stream, request, refused);
-    // Most requests need no task: this step completes them.
-    let mut cx = Context::from_waker(Waker::noop());
-    match Pin::new(&mut serving).poll(&mut cx) {
-        Poll::Ready(()) => drop(connection.spare.replace(Some(serving))),
-        Poll::Pending => drop(spawn(serving)),
-    }
+    connection.streams().add(stream.clone());
+    serving::begin(&**connection, stream, request, received, fault.map(Fault::from));
     Ok(())
 }
 

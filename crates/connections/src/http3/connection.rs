@@ -7,7 +7,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,7 +19,6 @@ use nowait_h3::{
 use nowait_http::client::Client;
 use nowait_http::conf::ServerId;
 use nowait_http::generation::Current;
-use nowait_http::log::Level;
 use nowait_message::Version;
 use nowait_quic::{Connection as Transport, Dir, Endpoint, ReadError, Side};
 use nowait_runtime::net::Address;
@@ -32,13 +30,11 @@ use crate::connections::{ConnectionHandle, Connections};
 use crate::handshake;
 use crate::migration::{MovedConnection, MovedQuic};
 use crate::quic::{Established, servers};
+use crate::streams::DISCARD_BYTES_MAX;
+use crate::streams::connection::{StreamConnection, StreamSet};
 use crate::streams::heads::{Heads, Rules};
-use crate::streams::request_future::RequestFuture;
-use crate::streams::requests::{self, HeadBounds};
-
-use crate::streams::{
-    DISCARD_BYTES_MAX, DISCARDING_STREAMS_MAX, HEADS_BYTES_MAX, RequestStream, StreamEnd,
-};
+use crate::streams::requests::HeadBounds;
+use crate::streams::stream::{RequestStream, StreamEnd};
 
 /// With more streams, each holds less of its file.
 const CROWD_STREAMS: usize = 16;
@@ -91,38 +87,14 @@ pub(super) struct Http3Connection {
     tls: Tls,
     /// The client speaks HTTP/0.9 (`http3_hq`): streams carry a line and content, without frames.
     is_hq: bool,
-    /// The result of [`default_server`](Self::default_server) for the generation with this number.
-    default_server: Cell<(u64, ServerId)>,
     pub(super) h3: RefCell<ServerConnection>,
     pub(super) heads: RefCell<Heads>,
-    /// In the order of their numbers.
-    streams: RefCell<Vec<Rc<Http3Stream>>>,
+    streams: StreamSet<Http3Stream>,
     /// Our unidirectional streams, once they are open.
     critical: [Cell<Option<nowait_quic::StreamId>>; 3],
-    /// Streams whose response is complete, and whose request soon will be.
-    discarding: RefCell<Vec<StreamId>>,
     /// Responses of which the client has not acknowledged all. The transport bounds their number: the client may open
     /// another stream when it has.
     undelivered: RefCell<Vec<StreamId>>,
-    /// The connection's task.
-    task: RefCell<Waker>,
-    /// The task is running, and checks all flags before it stops.
-    pub(super) working: Cell<bool>,
-    /// There is more work for it.
-    pub(super) more: Cell<bool>,
-    /// Memory for a request's future.
-    pub(super) spare: RefCell<Option<Box<dyn RequestFuture<Http3Stream>>>>,
-    /// Streams that read files which are not in memory.
-    cold: Cell<usize>,
-    /// The memory of its requests' heads, in bytes, and its limit.
-    heads_bytes: Cell<usize>,
-    heads_bytes_max: usize,
-    /// Since when it has no streams, and how long it must be kept; `None` if it has.
-    idle: Cell<Option<(Instant, Duration)>>,
-    /// The client was asked to open no more streams, or is about to be.
-    pub(super) leaving: Cell<bool>,
-    /// The connection has reached its limit of requests or of time.
-    pub(super) used_up: Cell<bool>,
     /// The client has broken the rules.
     pub(super) failed: Cell<Option<ConnectionError>>,
     /// The worker wants it to end at once.
@@ -170,24 +142,11 @@ impl Http3Connection {
             client,
             tls,
             is_hq,
-            default_server: Cell::new((current.number, default_server)),
             h3: RefCell::new(h3),
             heads: RefCell::new(Heads::new(Rules::of(head, version))),
-            streams: RefCell::default(),
+            streams: StreamSet::new((current.number, default_server), &bounds, idle),
             critical: critical.map(Cell::new),
-            discarding: RefCell::default(),
             undelivered: RefCell::new(undelivered),
-            task: RefCell::new(Waker::noop().clone()),
-            working: Cell::new(false),
-            more: Cell::new(false),
-            spare: RefCell::new(None),
-            cold: Cell::new(0),
-            heads_bytes: Cell::new(0),
-            // One more request is accepted as soon as all others have ended.
-            heads_bytes_max: HEADS_BYTES_MAX.max(bounds.list_bytes as usize),
-            idle: Cell::new(Some(idle)),
-            leaving: Cell::new(false),
-            used_up: Cell::new(false),
             failed: Cell::new(None),
             is_cut: Cell::new(false),
             listed: Listed { all, place: Cell::new(u32::MAX) },
@@ -195,14 +154,6 @@ impl Http3Connection {
         let held: Weak<dyn ConnectionHandle> = Rc::<Self>::downgrade(&connection);
         connection.listed.place.set(connection.all().enter(held));
         Some(connection)
-    }
-
-    pub(super) fn all(&self) -> &Rc<Connections> {
-        &self.listed.all
-    }
-
-    pub(super) fn client(&self) -> &Client {
-        &self.client
     }
 
     pub(super) fn transport(&self) -> &Transport {
@@ -220,56 +171,6 @@ impl Http3Connection {
 
     pub(super) fn local(&self) -> &Address {
         self.client.local_or(|| Address::Inet(self.transport.local()))
-    }
-
-    pub(super) fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
-        servers(current, &self.client.listen, self.transport.local())
-    }
-
-    /// Registers the connection's task.
-    pub(super) fn register(&self, waker: &Waker) {
-        let mut task = self.task.borrow_mut();
-        if !task.will_wake(waker) {
-            task.clone_from(waker);
-        }
-    }
-
-    pub(super) fn wake_task(&self) {
-        match self.working.get() {
-            true => self.more.set(true),
-            false => self.task.borrow().wake_by_ref(),
-        }
-    }
-
-    /// The server whose settings hold for the connection: that of the name in the TLS handshake, or the
-    /// default server of its address.
-    pub(super) fn default_server(&self, current: &Current) -> Option<ServerId> {
-        let (generation, server) = self.default_server.get();
-        if generation == current.number {
-            return Some(server);
-        }
-        let server = handshake::named_server(&self.tls, self.virtual_servers(current)?);
-        self.default_server.set((current.number, server));
-        Some(server)
-    }
-
-    /// Writes a line about the connection to the error log.
-    #[cold]
-    pub(super) fn log_info(&self, message: std::fmt::Arguments<'_>) {
-        let current = self.all().current();
-        let Some(server) = self.default_server(&current) else { return };
-        requests::log(&self.client, &current, server, Level::Info, message);
-    }
-
-    /// Whether it has no streams.
-    pub(super) fn is_idle(&self) -> bool {
-        self.streams.borrow().is_empty()
-    }
-
-    pub(super) fn stream(&self, id: StreamId) -> Option<Rc<Http3Stream>> {
-        let streams = self.streams.borrow();
-        let at = streams.binary_search_by_key(&id, |stream| stream.id).ok()?;
-        Some(streams[at].clone())
     }
 
     /// Whether the client's message is complete, or nothing more of it will come.
@@ -290,7 +191,7 @@ impl Http3Connection {
             Ok(value) => Some(value),
             Err(error) => {
                 self.failed.set(Some(error));
-                self.wake_task();
+                self.streams.wake();
                 None
             }
         }
@@ -298,25 +199,25 @@ impl Http3Connection {
 
     /// A stream can't be read: the client has reset it, or the connection has ended.
     pub(super) fn unreadable(&self, id: StreamId, error: &ReadError) {
-        let stream = self.stream(id);
+        let stream = self.streams.get(id);
         // A client that cancels a request does so in both directions; it counts once.
-        let is_gone = stream.as_ref().is_some_and(|stream| stream.presence().is_gone());
+        let is_gone = stream.as_ref().is_some_and(|stream| stream.state().presence.is_gone());
         if !is_gone && let ReadError::Reset(_) = error {
             let result = self.h3.borrow_mut().peer_reset(id);
             self.checked(result);
         } else {
             self.h3.borrow_mut().abandon_receiving(id);
         }
-        self.discarding.borrow_mut().retain(|stream| *stream != id);
+        self.streams.forget(id);
         if let Some(stream) = stream {
             stream.leave();
         }
-        self.wake_task();
+        self.streams.wake();
     }
 
     /// The client reads no more of a response.
     pub(super) fn stopped(&self, stream: &Http3Stream) {
-        if !stream.presence().is_gone() {
+        if !stream.state().presence.is_gone() {
             let result = self.h3.borrow_mut().peer_stopped(stream.id);
             self.checked(result);
             stream.leave();
@@ -325,29 +226,15 @@ impl Http3Connection {
 
     /// Whether it has many streams.
     pub(super) fn is_crowded(&self) -> bool {
-        self.streams.borrow().len() > CROWD_STREAMS
-    }
-
-    /// Counts the head of a beginning stream. False: the limit of all heads together is exceeded.
-    pub(super) fn count_head(&self, stream: &Http3Stream, bytes: usize) -> bool {
-        let all = self.heads_bytes.get() + bytes;
-        let fits = all <= self.heads_bytes_max || self.is_idle();
-        if fits {
-            self.heads_bytes.set(all);
-            stream.head_bytes.set(bytes);
-        }
-        fits
+        self.streams.len() > CROWD_STREAMS
     }
 
     /// Adds a stream.
     pub(super) fn add(&self, stream: Rc<Http3Stream>) {
-        if self.idle.take().is_some() {
+        if self.streams.add(stream) {
             // A request may take longer than an idle connection is kept.
             self.transport.set_keep_alive(true);
         }
-        let mut streams = self.streams.borrow_mut();
-        let at = streams.partition_point(|other| other.id < stream.id);
-        streams.insert(at, stream);
     }
 
     /// Ends a stream: its request's task has ended.
@@ -369,17 +256,10 @@ impl Http3Connection {
             }
             None => self.end_receiving(stream, end),
         }
-        self.heads_bytes.set(self.heads_bytes.get() - stream.head_bytes.take());
-        let mut streams = self.streams.borrow_mut();
-        if let Ok(at) = streams.binary_search_by_key(&stream.id, |stream| stream.id) {
-            streams.remove(at);
-        }
-        if streams.is_empty() {
-            self.idle.set(Some((now(), Duration::ZERO)));
+        if self.streams.remove(stream) {
             self.transport.set_keep_alive(false);
         }
-        drop(streams);
-        self.wake_task();
+        self.streams.wake();
     }
 
     /// A response is complete. What is left of its request is discarded, or stopped: "a server [...] MAY abort reading
@@ -395,15 +275,10 @@ impl Http3Connection {
             }
             return h3.abandon(stream.id);
         }
-        let mut discarding = self.discarding.borrow_mut();
         let is_short = h3.content_left(stream.id).is_some_and(|left| left <= DISCARD_BYTES_MAX);
-        if fault.is_none()
-            && end == StreamEnd::Complete
-            && is_short
-            && discarding.len() < DISCARDING_STREAMS_MAX
-        {
-            discarding.push(stream.id);
-            drop((h3, discarding));
+        if fault.is_none() && end == StreamEnd::Complete && is_short && self.streams.may_discard() {
+            self.streams.discard(stream.id);
+            drop(h3);
             // What has been read already.
             let input = stream.input.take();
             return self.discard(stream.id, input.frames, input.ended);
@@ -417,7 +292,7 @@ impl Http3Connection {
 
     /// Discards what has arrived for a stream whose response is complete.
     pub(super) fn discard(&self, id: StreamId, mut frames: Bytes, mut ended: bool) {
-        if !self.discarding.borrow().contains(&id) {
+        if !self.streams.is_discarding(id) {
             return;
         }
         loop {
@@ -444,7 +319,7 @@ impl Http3Connection {
             self.transport.stop(transport_id(id), ErrorCode::H3_NO_ERROR.0);
         }
         self.h3.borrow_mut().abandon(id);
-        self.discarding.borrow_mut().retain(|stream| *stream != id);
+        self.streams.forget(id);
     }
 
     /// The end of a response was written.
@@ -460,23 +335,6 @@ impl Http3Connection {
     /// Whether the client has everything.
     pub(super) fn is_delivered(&self) -> bool {
         self.undelivered.borrow().is_empty() && (self.is_hq || !self.h3.borrow().has_output())
-    }
-
-    /// The time that an idle connection must be kept.
-    pub(super) fn keep(&self, keep: Duration) {
-        self.idle.set(self.idle.get().map(|(since, _)| (since, keep)));
-    }
-
-    /// Since when it is idle, and how long it must be kept.
-    pub(super) fn idle_since(&self) -> Option<(Instant, Duration)> {
-        self.idle.get()
-    }
-
-    /// The connection ends: so do its requests.
-    pub(super) fn abandon(&self) {
-        for stream in self.streams.take() {
-            stream.leave();
-        }
     }
 
     /// Sets the priority of a stream in the transport, too.
@@ -518,20 +376,15 @@ impl Http3Connection {
         self.critical.iter().any(|own| own.get() == Some(id))
     }
 
-    /// How many streams read files that are not in memory.
-    pub(super) fn cold_streams(&self) -> &Cell<usize> {
-        &self.cold
-    }
-
     /// Whether it has nothing that another worker could not continue.
     pub(super) fn may_move(&self) -> bool {
         let h3 = self.h3.borrow();
         self.is_idle()
-            && self.discarding.borrow().is_empty()
+            && !self.streams.discards()
             && h3.open_streams() == 0
             && !h3.has_output()
             && !h3.is_going_away()
-            && !self.leaving.get()
+            && !self.streams.leaving.get()
     }
 
     /// Hands an idle connection over to another worker. It is given back if it can't leave.
@@ -546,7 +399,7 @@ impl Http3Connection {
             h3: own.h3.into_inner(),
             critical: own.critical.map(Cell::into_inner),
             undelivered: own.undelivered.into_inner(),
-            idle: own.idle.get().unwrap_or((now(), Duration::ZERO)),
+            idle: own.streams.idle_since().unwrap_or((now(), Duration::ZERO)),
         };
         let (client, tls) = (own.client, own.tls);
         let resume: MovedQuic = Box::new(move |all, endpoint| {
@@ -571,27 +424,50 @@ impl Http3Connection {
     pub(super) fn shrink(&self) {
         self.h3.borrow_mut().shrink();
         self.heads.borrow_mut().shrink();
-        self.spare.take();
-        self.streams.borrow_mut().shrink_to_fit();
+        self.streams.shrink();
+    }
+}
+
+impl StreamConnection for Http3Connection {
+    type Stream = Http3Stream;
+
+    fn all(&self) -> &Rc<Connections> {
+        &self.listed.all
+    }
+
+    fn client(&self) -> &Client {
+        &self.client
+    }
+
+    fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
+        servers(current, &self.client.listen, self.transport.local())
+    }
+
+    fn named_server(&self, servers: &Virtual) -> ServerId {
+        handshake::named_server(&self.tls, servers)
+    }
+
+    fn streams(&self) -> &StreamSet<Http3Stream> {
+        &self.streams
     }
 }
 
 impl ConnectionHandle for Http3Connection {
     /// One with streams looks at once whether it has to leave: it asks the client to open no more.
     fn waits(&self) -> Option<(Instant, Duration)> {
-        Some(self.idle.get().unwrap_or((self.client.started, Duration::ZERO)))
+        Some(self.streams.idle_since().unwrap_or((self.client.started, Duration::ZERO)))
     }
 
     fn idle(&self) -> Option<(Instant, Duration)> {
-        self.idle.get().filter(|_| self.client.requests.get() > 0)
+        self.streams.idle_since().filter(|_| !self.is_new())
     }
 
     fn wake(&self) {
-        self.wake_task();
+        self.streams.wake();
     }
 
     fn hang_up(&self) {
         self.is_cut.set(true);
-        self.wake_task();
+        self.streams.wake();
     }
 }

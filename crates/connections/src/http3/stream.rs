@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use nowait_front::servers::{ServerId, Virtual};
 use nowait_front::tls::Tls;
-use nowait_h3::{Event, StreamId};
+use nowait_h3::{Event, Priority, StreamId};
 use nowait_http::client::Client;
 use nowait_http::exchange::{Exchange, Interim, OnHangup};
 use nowait_http::generation::Current;
@@ -26,11 +26,10 @@ use nowait_runtime::task::{Either, select};
 use nowait_sys::tcp_info::TcpInfo;
 
 use super::connection::{Http3Connection, transport_id};
-use crate::connections::Connections;
 use crate::send_error::{SendError, left};
-use crate::streams::outgoing::Outgoing;
-use crate::streams::presence::Presence;
-use crate::streams::{RequestStream, StreamEnd};
+use crate::streams::connection::StreamConnection;
+use crate::streams::state::StreamState;
+use crate::streams::stream::{RequestStream, StreamEnd};
 
 /// Bytes that are read from the transport at once. They are not copied.
 pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
@@ -39,9 +38,8 @@ pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
 pub(super) struct Http3Stream {
     pub(super) connection: Rc<Http3Connection>,
     pub(super) id: StreamId,
-    presence: Presence,
+    state: StreamState,
     pub(super) input: RefCell<Http3Input>,
-    pub(super) outgoing: RefCell<Outgoing>,
     /// Heads and headers of frames that precede the content.
     pub(super) frames: RefCell<Vec<u8>>,
     /// How much of the DATA frame that has begun is still to be written.
@@ -50,10 +48,6 @@ pub(super) struct Http3Stream {
     pub(super) is_blocked: Cell<bool>,
     /// The end was given to the transport.
     pub(super) is_finished: Cell<bool>,
-    /// The client asks for a tunnel: CONNECT (RFC 9114 section 4.4, RFC 9220).
-    pub(super) asks_for_tunnel: Cell<bool>,
-    /// The memory of its request's head, in bytes.
-    pub(super) head_bytes: Cell<usize>,
 }
 
 /// What was read from the transport.
@@ -79,23 +73,13 @@ impl Http3Stream {
         Rc::new(Self {
             connection,
             id,
-            presence: Presence::default(),
+            state: StreamState::default(),
             input: RefCell::new(input),
-            outgoing: RefCell::default(),
             frames: RefCell::default(),
             frame_left: Cell::new(0),
             is_blocked: Cell::new(false),
             is_finished: Cell::new(false),
-            asks_for_tunnel: Cell::new(false),
-            head_bytes: Cell::new(0),
         })
-    }
-
-    /// The client has reset the stream, or the connection has ended.
-    pub(super) fn leave(&self) {
-        self.presence.leave();
-        self.wake_reader();
-        self.outgoing.borrow_mut().waker.take().into_iter().for_each(Waker::wake);
     }
 
     /// Something may be there for a reader.
@@ -113,7 +97,7 @@ impl Http3Stream {
 
     /// Bytes of heads and content that are not written.
     fn unwritten(&self) -> u64 {
-        self.frames.borrow().len() as u64 + self.outgoing.borrow().len()
+        self.frames.borrow().len() as u64 + self.state.outgoing.borrow().len()
     }
 
     /// Whether everything is written.
@@ -157,12 +141,12 @@ impl Http3Stream {
                 return Some(Err(ReadError::Malformed("client sent malformed request body")));
             }
             if self.connection.has_ended(self.id) {
-                return Some(match self.presence.is_gone() {
+                return Some(match self.state.presence.is_gone() {
                     true => Err(closed()),
                     false => Ok(None),
                 });
             }
-            if self.presence.is_gone() {
+            if self.state.presence.is_gone() {
                 return Some(Err(closed()));
             }
             let Some(step) = self.connection.receive(self.id, &input.frames, input.ended) else {
@@ -218,12 +202,19 @@ impl Http3Input {
 impl RequestStream for Http3Stream {
     const NAME: &'static str = "http3";
 
-    fn all(&self) -> &Connections {
-        self.connection.all()
+    type Id = StreamId;
+    type Connection = Http3Connection;
+
+    fn id(&self) -> StreamId {
+        self.id
     }
 
-    fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
-        self.connection.virtual_servers(current)
+    fn connection(&self) -> &Http3Connection {
+        &self.connection
+    }
+
+    fn state(&self) -> &StreamState {
+        &self.state
     }
 
     fn is_enabled(&self, request: &Request, _: Option<&Virtual>) -> bool {
@@ -231,16 +222,22 @@ impl RequestStream for Http3Stream {
         if self.connection.is_hq() { http3.http3_hq } else { http3.http3 }
     }
 
-    fn client(&self) -> &Client {
-        self.connection.client()
+    fn leave(&self) {
+        self.state.leave();
+        self.wake_reader();
     }
 
-    fn presence(&self) -> &Presence {
-        &self.presence
-    }
-
-    fn outgoing(&self) -> &RefCell<Outgoing> {
-        &self.outgoing
+    /// The transport has to know of any but the initial priority, which a PRIORITY_UPDATE may have changed before.
+    fn prioritise(&self, stated: Option<Priority>) {
+        let mut h3 = self.connection.h3.borrow_mut();
+        if let Some(priority) = stated {
+            h3.set_priority(self.id, priority);
+        }
+        let priority = h3.priority(self.id);
+        drop(h3);
+        if priority != Priority::default() {
+            self.connection.prioritise(self.id);
+        }
     }
 
     fn offer(&self) {
@@ -252,7 +249,7 @@ impl RequestStream for Http3Stream {
     }
 
     fn end(&self) {
-        self.outgoing.borrow_mut().ends = true;
+        self.state.outgoing.borrow_mut().ends = true;
         self.connection.write(self);
     }
 
@@ -268,13 +265,13 @@ impl RequestStream for Http3Stream {
         let mut before = self.unwritten();
         loop {
             let flushed = poll_fn(|cx| {
-                if self.presence.is_gone() {
+                if self.state.presence.is_gone() {
                     return Poll::Ready(Err(left()));
                 }
                 if self.is_flushed() {
                     return Poll::Ready(Ok(()));
                 }
-                self.outgoing.borrow_mut().waker = Some(cx.waker().clone());
+                self.state.outgoing.borrow_mut().waker = Some(cx.waker().clone());
                 Poll::Pending
             });
             if let Either::Left(flushed) = select(flushed, sleep(timeout)).await {
@@ -287,14 +284,6 @@ impl RequestStream for Http3Stream {
             }
             before = left;
         }
-    }
-
-    fn cold_streams(&self) -> &Cell<usize> {
-        self.connection.cold_streams()
-    }
-
-    fn asks_for_tunnel(&self) -> bool {
-        self.asks_for_tunnel.get()
     }
 
     fn has_ended(&self) -> bool {
@@ -345,10 +334,6 @@ impl RequestStream for Http3Stream {
     fn finish(&self, end: StreamEnd) {
         self.connection.finish(self, end);
     }
-
-    fn keep(&self, time: Duration) {
-        self.connection.keep(time);
-    }
 }
 
 impl Exchange for Http3Stream {
@@ -377,11 +362,11 @@ impl Exchange for Http3Stream {
     }
 
     fn on_hangup(&self) -> &Cell<OnHangup> {
-        &self.presence.on_hangup
+        &self.state.presence.on_hangup
     }
 
     fn hangup(&self) -> LocalFuture<'_, ()> {
-        self.presence.hangup()
+        self.state.presence.hangup()
     }
 
     fn send_interim(&self, head: Interim, _: Duration) -> LocalFuture<'_, ()> {

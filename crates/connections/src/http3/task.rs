@@ -1,27 +1,26 @@
 //! The task of a connection: takes the transport's events, begins requests, and moves what is ready to the transport.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes};
 use nowait_fields::FieldLine;
 use nowait_front::frames::Turn;
-use nowait_h3::{ErrorCode, Event, Priority, StreamError, StreamId};
-use nowait_http::conf::client::ClientConf;
+use nowait_h3::{ErrorCode, Event, StreamError, StreamId};
 use nowait_http::response::LocalFuture;
 use nowait_quic::{ConnectionEvent, ConnectionLost, Dir, Read, ReadError};
-use nowait_runtime::{now, sleep, spawn};
+use nowait_runtime::{now, sleep};
 
 use super::connection::{Http3Connection, Kept, core_id, transport_id};
 use super::stream::{Http3Input, Http3Stream, READ_BYTES_MAX};
 use crate::connections::{Connections, ShutdownMode};
 use crate::quic::Established;
-use crate::streams::requests::{self, Fault};
-use crate::streams::{request_future, serving};
+use crate::streams::connection::StreamConnection;
+use crate::streams::requests::Fault;
+use crate::streams::serving;
 
 /// After this time without a stream a connection releases its memory.
 const BUSY: Duration = Duration::from_secs(1);
@@ -97,35 +96,8 @@ struct Closing<'a>(&'a Http3Connection);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        self.0.abandon();
+        self.0.streams().abandon();
     }
-}
-
-/// Settings for the connection itself: those of the address's default server.
-fn settings<T>(connection: &Http3Connection, read: impl FnOnce(&ClientConf) -> T) -> Option<T> {
-    let current = connection.all().current();
-    let server = connection.default_server(&current)?;
-    Some(read(&current.conf.location(current.conf.server(server).root).client))
-}
-
-/// Whether it has had no request.
-fn is_new(connection: &Http3Connection) -> bool {
-    connection.client().requests.get() == 0
-}
-
-/// The time that an idle connection is kept.
-fn keepalive_timeout(connection: &Http3Connection) -> Duration {
-    if is_new(connection) {
-        return header_timeout(connection);
-    }
-    let time = settings(connection, |client| client.keepalive_timeout.timeout.duration());
-    time.unwrap_or_default()
-}
-
-fn header_timeout(connection: &Http3Connection) -> Duration {
-    let current = connection.all().current();
-    let Some(server) = connection.default_server(&current) else { return Duration::ZERO };
-    current.conf.server(server).head.client_header_timeout.duration()
 }
 
 /// A stream whose head has not come, or not all of it.
@@ -182,7 +154,7 @@ impl<'a> Work<'a> {
     fn must_leave(&mut self) -> bool {
         let connection = self.connection;
         let all = connection.all();
-        if all.shutdown() == ShutdownMode::None || connection.leaving.get() {
+        if all.shutdown() == ShutdownMode::None || connection.streams().leaving.get() {
             return false;
         }
         if all.shutdown() == ShutdownMode::HandOver && self.may_move {
@@ -204,11 +176,11 @@ impl<'a> Work<'a> {
     /// Ready: the connection ends, and is closed unless it is lost.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         let connection = self.connection;
-        connection.register(cx.waker());
-        connection.working.set(true);
+        connection.streams().register(cx.waker());
+        connection.streams().working.set(true);
         let end = self.turn(cx);
-        connection.working.set(false);
-        if connection.more.take() {
+        connection.streams().working.set(false);
+        if connection.streams().more.take() {
             cx.waker().wake_by_ref();
         }
         end
@@ -219,11 +191,11 @@ impl<'a> Work<'a> {
         self.refill();
         let mut turn = Turn::default();
         loop {
-            connection.more.set(false);
+            connection.streams().more.set(false);
             if self.must_leave() {
                 self.leave();
             }
-            if connection.used_up.take() {
+            if connection.streams().used_up.take() {
                 self.ask_to_leave();
             }
             while !turn.is_over()
@@ -237,7 +209,7 @@ impl<'a> Work<'a> {
                 self.event(event, &mut turn);
             }
             if connection.fill() {
-                connection.more.set(true);
+                connection.streams().more.set(true);
                 turn.spend(Turn::MESSAGE);
             }
             connection.collect();
@@ -252,7 +224,7 @@ impl<'a> Work<'a> {
                 cx.waker().wake_by_ref();
                 break;
             }
-            if !connection.more.get() {
+            if !connection.streams().more.get() {
                 if self.moves() {
                     return Poll::Ready(End::Moves);
                 }
@@ -288,7 +260,7 @@ impl<'a> Work<'a> {
     /// Asks the client to open no more streams.
     fn leave(&mut self) {
         let connection = self.connection;
-        connection.leaving.set(true);
+        connection.streams().leaving.set(true);
         if connection.is_idle() {
             connection.h3.borrow_mut().shutdown();
         } else {
@@ -323,7 +295,7 @@ impl<'a> Work<'a> {
             }
             ConnectionEvent::Stopped(id, _) => {
                 connection.delivered(core_id(id));
-                if let Some(stream) = connection.stream(core_id(id)) {
+                if let Some(stream) = connection.streams().get(core_id(id)) {
                     connection.stopped(&stream);
                 }
             }
@@ -361,7 +333,7 @@ impl<'a> Work<'a> {
         if !id.is_bidirectional() {
             return self.read_unidirectional(id);
         }
-        match connection.stream(id) {
+        match connection.streams().get(id) {
             Some(stream) => stream.readable(),
             None if self.is_incoming(id) => self.read_head(id),
             // Its response is complete.
@@ -396,7 +368,7 @@ impl<'a> Work<'a> {
         // Sections may have waited for insertions.
         while connection.failed.get().is_none() {
             let Some(id) = connection.h3.borrow().next_unblocked() else { return };
-            match connection.stream(id) {
+            match connection.streams().get(id) {
                 Some(stream) => stream.unblocked(),
                 None if self.is_incoming(id) => self.read_head(id),
                 None => connection.h3.borrow_mut().abandon(id),
@@ -539,36 +511,15 @@ impl<'a> Work<'a> {
         let received = connection.heads.borrow_mut().take(request.head_mut());
         // The next head may be refused by its length alone, and must not be taken for this one.
         connection.heads.borrow_mut().begin(false);
-        if !connection.count_head(&stream, request.head().memory()) {
+        if !connection.streams().count_head(&stream, request.head().memory()) {
             all.keep_spare(request);
             let text = "client sent requests whose headers together are too large";
             connection.log_info(format_args!("{text}, so one is refused"));
             connection.h3.borrow_mut().abandon(id);
             return reject(connection, id, ErrorCode::H3_REQUEST_REJECTED);
         }
-        requests::count(connection.client());
         connection.add(stream.clone());
-        if let Some(priority) = requests::priority(request.head()) {
-            connection.h3.borrow_mut().set_priority(id, priority);
-        }
-        if connection.h3.borrow().priority(id) != Priority::default() {
-            connection.prioritise(id);
-        }
-        stream.asks_for_tunnel.set(received.tunnel.is_some());
-        let refused = requests::refusal(&request, received, fault.map(Fault::from));
-        if requests::is_last(connection.client(), &request) && !connection.leaving.replace(true) {
-            connection.used_up.set(true);
-            connection.more.set(true);
-        }
-        let spare = connection.spare.take();
-        let mut serving = spare.unwrap_or_else(|| request_future::memory(serving::serve));
-        serving.begin(stream, request, refused);
-        // Most requests need no task: this step completes them.
-        let mut cx = Context::from_waker(Waker::noop());
-        match Pin::new(&mut serving).poll(&mut cx) {
-            Poll::Ready(()) => drop(connection.spare.replace(Some(serving))),
-            Poll::Pending => drop(spawn(serving)),
-        }
+        serving::begin(&**connection, stream, request, received, fault.map(Fault::from));
     }
 
     /// Looks at what is due, and sets the timer for what will be.
@@ -616,21 +567,21 @@ impl<'a> Work<'a> {
     /// When an idle connection is to be looked at: to give its memory back, then to end.
     fn idle_deadline(&mut self, now: Instant) -> Option<Instant> {
         let connection = self.connection;
-        let Some((since, _)) = connection.idle_since() else {
+        let Some((since, _)) = connection.streams().idle_since() else {
             self.is_lean = false;
             return None;
         };
         if !self.incoming.borrow().is_empty() {
             return None;
         }
-        if !self.is_lean && !is_new(connection) {
+        if !self.is_lean && !connection.is_new() {
             if since + BUSY > now {
                 return Some(since + BUSY);
             }
             self.is_lean = true;
             connection.shrink();
         }
-        Some(since + keepalive_timeout(connection))
+        Some(since + connection.keepalive_timeout())
     }
 
     /// Ends streams whose heads are overdue (`client_header_timeout`). Returns when the next one will be.
@@ -639,7 +590,7 @@ impl<'a> Work<'a> {
         if self.incoming.borrow().is_empty() {
             return None;
         }
-        let timeout = header_timeout(connection);
+        let timeout = connection.header_timeout();
         let is_due = |incoming: &Incoming| incoming.since + timeout <= now;
         loop {
             let due = self.incoming.borrow().iter().find(|one| is_due(one)).map(|one| one.id);
@@ -664,8 +615,8 @@ impl<'a> Work<'a> {
             self.ending = None;
             return false;
         }
-        if let Some((since, _)) = connection.idle_since()
-            && since + keepalive_timeout(connection) <= now
+        if let Some((since, _)) = connection.streams().idle_since()
+            && since + connection.keepalive_timeout() <= now
         {
             // GOAWAY tells the client that later requests were not processed.
             connection.h3.borrow_mut().shutdown();

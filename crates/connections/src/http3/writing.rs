@@ -13,9 +13,10 @@ use nowait_quic::WriteError;
 use super::connection::{Http3Connection, transport_id};
 use super::stream::Http3Stream;
 use crate::send_error::{SendError, left};
-use crate::streams::RequestStream;
+use crate::streams::connection::StreamConnection;
 use crate::streams::outgoing::{COLD_BYTES, COLD_STREAMS, Outgoing};
 use crate::streams::response_head::{self, HeadFields};
+use crate::streams::stream::RequestStream;
 
 /// Bytes of a file, or of content in memory, that are given to the transport before it is another stream's turn.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -147,19 +148,19 @@ impl Http3Connection {
         };
         stream.frame_left.set(0);
         {
-            let mut outgoing = stream.outgoing.borrow_mut();
+            let mut outgoing = stream.state().outgoing.borrow_mut();
             outgoing.front = bytes;
             outgoing.ends = true;
         }
         // Its frame needs no other header.
-        stream.frame_left.set(stream.outgoing.borrow().len());
+        stream.frame_left.set(stream.state().outgoing.borrow().len());
         self.write(stream);
         Ok(true)
     }
 
     /// A stream has content to be sent.
     pub(super) fn offer(&self, stream: &Http3Stream) {
-        if stream.outgoing.borrow().len() == 0 {
+        if stream.state().outgoing.borrow().len() == 0 {
             self.write(stream);
             return;
         }
@@ -169,7 +170,7 @@ impl Http3Connection {
         drop(h3);
         // Of several streams, the connection's task knows the most urgent one.
         if has_ready || stream.is_blocked.get() || self.fill() {
-            self.wake_task();
+            self.streams().wake();
         }
     }
 
@@ -180,19 +181,19 @@ impl Http3Connection {
 
     /// The transport takes more of a stream.
     pub(super) fn writable(&self, id: StreamId) {
-        let Some(stream) = self.stream(id) else { return };
+        let Some(stream) = self.streams().get(id) else { return };
         stream.is_blocked.set(false);
-        if !stream.outgoing.borrow().stops() {
+        if !stream.state().outgoing.borrow().stops() {
             self.h3.borrow_mut().set_ready(id, true);
         } else {
             self.write(&stream);
-            stream.outgoing.borrow_mut().advanced();
+            stream.state().outgoing.borrow_mut().advanced();
         }
     }
 
     /// Writes heads that wait.
     pub(super) fn write_frames(&self, stream: &Http3Stream) {
-        if stream.outgoing.borrow().len() == 0 {
+        if stream.state().outgoing.borrow().len() == 0 {
             self.write(stream);
         }
     }
@@ -203,7 +204,7 @@ impl Http3Connection {
         let mut given = 0;
         while given < TURN_BYTES_MAX {
             let Some(id) = self.h3.borrow_mut().next_ready() else { return false };
-            match self.stream(id) {
+            match self.streams().get(id) {
                 Some(stream) => given += self.write(&stream),
                 None => self.h3.borrow_mut().set_ready(id, false),
             }
@@ -229,7 +230,7 @@ impl Http3Connection {
                 return 0;
             }
         };
-        let mut outgoing = stream.outgoing.borrow_mut();
+        let mut outgoing = stream.state().outgoing.borrow_mut();
         let is_done = outgoing.len() == 0 && stream.frames.borrow().is_empty();
         if is_done && outgoing.ends && !stream.is_finished.replace(true) {
             // One that was stopped needs no end.
@@ -243,13 +244,13 @@ impl Http3Connection {
         }
         outgoing.advanced();
         if self.h3.borrow().has_output() {
-            self.wake_task();
+            self.streams().wake();
         }
         bytes
     }
 
     fn write_chunk(&self, stream: &Http3Stream) -> Written {
-        let mut outgoing = stream.outgoing.borrow_mut();
+        let mut outgoing = stream.state().outgoing.borrow_mut();
         if outgoing.len() > 0 && stream.frame_left.get() == 0 {
             self.begin_data(stream, outgoing.len());
             if stream.frame_left.get() == 0 {
@@ -316,7 +317,7 @@ impl Http3Connection {
                 file.len -= bytes as u64;
                 return Bytes::from(chunk);
             }
-            Ok(false) if self.cold_streams().get() < COLD_STREAMS => {
+            Ok(false) if self.streams().cold.get() < COLD_STREAMS => {
                 outgoing.cold = Some(COLD_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX)));
             }
             Ok(false) => outgoing.cold = Some(bytes.min(COLD_BYTES / 4)),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use nowait_http::request::{BodyReader, ReadError};
 use nowait_http::response::LocalFuture;
 
-use super::RequestStream;
+use super::stream::RequestStream;
 
 /// Reads the body of a stream's request.
 pub(crate) struct StreamBodyReader<S> {

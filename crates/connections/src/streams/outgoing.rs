@@ -15,7 +15,8 @@ use nowait_http::response::{BodyError, FileBody, Part};
 use nowait_runtime::sleep;
 use nowait_runtime::task::{Either, select};
 
-use super::RequestStream;
+use super::connection::StreamConnection;
+use super::stream::RequestStream;
 use crate::send_error::{SendError, left};
 
 /// Bytes that are read at once from a file that is not in memory, for the first few streams.
@@ -105,7 +106,7 @@ pub(crate) async fn put<S: RequestStream>(
         return Ok(());
     }
     {
-        let mut outgoing = stream.outgoing().borrow_mut();
+        let mut outgoing = stream.state().outgoing.borrow_mut();
         outgoing.part = Some(part);
         outgoing.ends = ends;
         outgoing.cold = None;
@@ -118,9 +119,9 @@ pub(crate) async fn put<S: RequestStream>(
             Stopped::Failed(error) => {
                 stream.withdraw();
                 if matches!(error, SendError::Body(BodyError::File(_) | BodyError::Truncated)) {
-                    *unread = Some(stream.outgoing().borrow().len());
+                    *unread = Some(stream.state().outgoing.borrow().len());
                 }
-                let mut outgoing = stream.outgoing().borrow_mut();
+                let mut outgoing = stream.state().outgoing.borrow_mut();
                 (outgoing.part, outgoing.front) = (None, Bytes::new());
                 return Err(error);
             }
@@ -134,17 +135,17 @@ async fn stopped<S: RequestStream>(stream: &S, timeout: Duration) -> Stopped {
         return stopped;
     }
     loop {
-        let before = stream.outgoing().borrow().progress;
+        let before = stream.state().outgoing.borrow().progress;
         let changed = poll_fn(|cx| match state(stream) {
             Some(stopped) => Poll::Ready(stopped),
             None => {
-                stream.outgoing().borrow_mut().waker = Some(cx.waker().clone());
+                stream.state().outgoing.borrow_mut().waker = Some(cx.waker().clone());
                 Poll::Pending
             }
         });
         match select(changed, sleep(timeout)).await {
             Either::Left(stopped) => return stopped,
-            Either::Right(()) if stream.outgoing().borrow().progress == before => {
+            Either::Right(()) if stream.state().outgoing.borrow().progress == before => {
                 let error = io::Error::from(io::ErrorKind::TimedOut);
                 return Stopped::Failed(SendError::Client(error));
             }
@@ -154,10 +155,10 @@ async fn stopped<S: RequestStream>(stream: &S, timeout: Duration) -> Stopped {
 }
 
 fn state<S: RequestStream>(stream: &S) -> Option<Stopped> {
-    if stream.presence().is_gone() {
+    if stream.state().presence.is_gone() {
         return Some(Stopped::Failed(left()));
     }
-    let mut outgoing = stream.outgoing().borrow_mut();
+    let mut outgoing = stream.state().outgoing.borrow_mut();
     if let Some(error) = outgoing.failed.take() {
         return Some(Stopped::Failed(SendError::Body(error)));
     }
@@ -169,23 +170,24 @@ fn state<S: RequestStream>(stream: &S) -> Option<Stopped> {
 
 /// Reads the next bytes of the file in its pool.
 async fn read_cold<S: RequestStream>(stream: &S, bytes: usize) {
-    let Some(Part::File(file)) = stream.outgoing().borrow().part.as_ref().map(clone_file) else {
-        stream.outgoing().borrow_mut().cold = None;
+    let Some(Part::File(file)) = stream.state().outgoing.borrow().part.as_ref().map(clone_file)
+    else {
+        stream.state().outgoing.borrow_mut().cold = None;
         return;
     };
-    let _reading = reading(stream.cold_streams());
-    let io = file.io.for_client(stream.client().number);
+    let _reading = reading(&stream.connection().streams().cold);
+    let io = file.io.for_client(stream.connection().client().number);
     let mut read = pin!(file.read(&io, bytes));
-    let read = poll_fn(|cx| match stream.presence().is_gone() {
+    let read = poll_fn(|cx| match stream.state().presence.is_gone() {
         true => Poll::Ready(None),
         false => {
-            let _ = stream.presence().watch(cx);
+            let _ = stream.state().presence.watch(cx);
             read.as_mut().poll(cx).map(Some)
         }
     });
     let Some(read) = read.await else { return };
     {
-        let mut outgoing = stream.outgoing().borrow_mut();
+        let mut outgoing = stream.state().outgoing.borrow_mut();
         outgoing.cold = None;
         match read {
             Ok(read) if read.len() == bytes => {

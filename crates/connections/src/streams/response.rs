@@ -15,7 +15,9 @@ use nowait_http::request_body::CountingReader;
 use nowait_http::response::{Body, BodyError, Head, Part, Takeover};
 
 use super::body_reader::StreamBodyReader;
-use super::{RequestStream, outgoing, tunnel};
+use super::connection::StreamConnection;
+use super::stream::RequestStream;
+use super::{outgoing, tunnel};
 use crate::body::Remainder;
 use crate::life::{Following, PutError, Wire};
 use crate::send_error::SendError;
@@ -38,7 +40,7 @@ impl<'a, S> StreamResponse<'a, S> {
 
 impl<S: RequestStream + 'static> Wire for StreamResponse<'_, S> {
     fn virtual_servers<'a>(&self, current: &'a Current) -> Option<&'a Virtual> {
-        self.stream.virtual_servers(current)
+        self.stream.connection().virtual_servers(current)
     }
 
     fn prepare(&mut self, request: &mut Request, servers: Option<&Virtual>) -> Option<u16> {
@@ -46,7 +48,7 @@ impl<S: RequestStream + 'static> Wire for StreamResponse<'_, S> {
         let ended = stream.has_ended();
         let body_length = match request.head().content_length() {
             // The following data is not content of this request.
-            _ if stream.asks_for_tunnel() => BodyLength::None,
+            _ if stream.state().asks_for_tunnel.get() => BodyLength::None,
             None if ended => BodyLength::None,
             None => BodyLength::Unknown,
             Some(0) if ended => BodyLength::None,
@@ -72,11 +74,11 @@ impl<S: RequestStream + 'static> Wire for StreamResponse<'_, S> {
     }
 
     async fn gone(&self) {
-        self.stream.presence().gone().await;
+        self.stream.state().presence.gone().await;
     }
 
     async fn gone_for_good(&self) {
-        self.stream.presence().gone().await;
+        self.stream.state().presence.gone().await;
     }
 
     async fn flush(&mut self, _: Duration) -> Result<(), SendError> {
@@ -92,7 +94,7 @@ impl<S: RequestStream + 'static> Wire for StreamResponse<'_, S> {
     ) -> Result<Option<Remainder>, SendError> {
         let stream = self.stream;
         if let Body::Tunnel(_) = body {
-            if !stream.asks_for_tunnel() {
+            if !stream.state().asks_for_tunnel.get() {
                 // There is no `Upgrade`.
                 return Err(BodyError::Upstream("unexpected switch of protocols".to_owned()).into());
             }
@@ -102,7 +104,7 @@ impl<S: RequestStream + 'static> Wire for StreamResponse<'_, S> {
             request.set_out(head);
             return Ok(Some(Remainder { body: std::mem::take(body), declared: None }));
         }
-        if stream.asks_for_tunnel() && (200..300).contains(&head.status) {
+        if stream.state().asks_for_tunnel.get() && (200..300).contains(&head.status) {
             request.log(Level::Info, format_args!("{} does not open a tunnel", head.status));
             *head = Head { status: 501, ..Head::default() };
             *body = Body::Empty;

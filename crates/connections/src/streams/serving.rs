@@ -3,13 +3,21 @@
 //! Started by the connection for each stream. Most requests are done at their first step, and never
 //! become a task.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use nowait_http::request::Request;
 use nowait_http::special_pages::REQUEST_TIMEOUT;
+use nowait_runtime::spawn;
 
+use super::connection::StreamConnection;
+use super::heads::DecodedHead;
+use super::request_future;
+use super::requests::{self, Fault};
 use super::response::StreamResponse;
-use super::{RequestStream, StreamEnd};
+use super::stream::{RequestStream, StreamEnd};
 use crate::life;
 use crate::send_error::SendError;
 
@@ -22,15 +30,44 @@ impl<S: RequestStream> Drop for StreamGuard<S> {
     }
 }
 
+/// Begins a request whose stream was added, and whose head has been received; `fault`: what the protocol's core says
+/// against it.
+pub(crate) fn begin<C: StreamConnection>(
+    connection: &C,
+    stream: Rc<C::Stream>,
+    request: Box<Request>,
+    received: DecodedHead,
+    fault: Option<Fault>,
+) {
+    let (client, streams) = (connection.client(), connection.streams());
+    requests::count(client);
+    stream.prioritise(requests::priority(request.head()));
+    stream.state().asks_for_tunnel.set(received.tunnel.is_some());
+    let refused = requests::refusal(&request, received, fault);
+    if requests::is_last(client, &request) && !streams.leaving.replace(true) {
+        streams.used_up.set(true);
+        streams.more.set(true);
+    }
+    let spare = streams.spare.take();
+    let mut serving = spare.unwrap_or_else(|| request_future::memory(serve));
+    serving.begin(stream, request, refused);
+    // Most requests need no task: this step completes them.
+    let mut cx = Context::from_waker(Waker::noop());
+    match Pin::new(&mut serving).poll(&mut cx) {
+        Poll::Ready(()) => drop(streams.spare.replace(Some(serving))),
+        Poll::Pending => drop(spawn(serving)),
+    }
+}
+
 /// Responds to a request whose head is known; `refused`: with this status.
-pub(crate) async fn serve<S: RequestStream + 'static>(
+async fn serve<S: RequestStream + 'static>(
     stream: Rc<S>,
     mut request: Box<Request>,
     refused: Option<u16>,
 ) {
     let kept = stream.clone();
     let mut guard = StreamGuard(stream, StreamEnd::OwnFault);
-    let mut counted = kept.all().services.counts.request();
+    let mut counted = kept.connection().all().services.counts.request();
     counted.answering();
     let mut response = StreamResponse::new(&guard.0);
     let ended = life::serve(&mut response, &mut request, refused).await;
@@ -40,8 +77,8 @@ pub(crate) async fn serve<S: RequestStream + 'static>(
     request.end();
     drop(counted);
     drop(guard);
-    kept.keep(keep);
-    kept.all().keep_spare(request);
+    kept.connection().streams().keep(keep);
+    kept.connection().all().keep_spare(request);
 }
 
 /// The end of a request's stream.

@@ -15,8 +15,8 @@ use nowait_runtime::buf::{Chain, Chunk, ReceivedBuf, RecvBuf};
 use nowait_runtime::net::{Channel, ChannelFuture, Endpoint, SendOptions};
 use nowait_runtime::task::{Either, select};
 
-use super::RequestStream;
 use super::outgoing;
+use super::stream::RequestStream;
 use crate::send_error::{SendError, left};
 
 /// The protocol that may be asked for.
@@ -57,7 +57,7 @@ pub(crate) async fn run<S: RequestStream>(
     };
     // Unlike a connection whose client has finished sending, a stream that was reset takes nothing
     // more.
-    match select(tunnel.run(client), stream.presence().gone()).await {
+    match select(tunnel.run(client), stream.state().presence.gone()).await {
         Either::Left(ended) => Ok(ended?),
         Either::Right(()) => Err(left()),
     }

@@ -67,6 +67,7 @@ mod rewrite;
 mod rewrite_errors;
 mod secure_link;
 mod sending;
+mod set_misc;
 mod side_by_side;
 mod special_files;
 mod ssi;

@@ -59,3 +59,28 @@ fn nothing_from_the_client_splits_the_head() {
     }
     gets(&site, &[("/a%0d%0aX-Injected:%20yes", "302\n!X-Injected")]);
 }
+
+#[test]
+fn names_without_their_slash() {
+    if crate::stage::asks_nginx() {
+        return;
+    }
+    let site = server(
+        "auto_redirect off;
+         location /on/ { auto_redirect on; return 200 on; }
+         location /off/ { proxy_pass http://127.0.0.1:1; }
+         location /default/ { auto_redirect default; return 200 default; }
+         location /passed/ { auto_redirect default; proxy_pass http://127.0.0.1:1; }
+         location / { return 200 root; }",
+    );
+    gets(
+        &site,
+        &[
+            ("/on?a=b", "301\nLocation: http://localhost:*/on/?a=b"),
+            ("/on/", "200\n\non"),
+            ("/off", "200\n\nroot"),
+            ("/default", "200\n\nroot"),
+            ("/passed", "301\nLocation: http://localhost:*/passed/"),
+        ],
+    );
+}

@@ -238,19 +238,6 @@ const TABLE: &[Origin] = &[
         ..Origin::NONE
     },
     Origin {
-        name: "set-misc module",
-        names: "set_escape_uri set_unescape_uri set_quote_sql_str set_quote_pgsql_str \
-                set_quote_json_str set_if_empty set_hashed_upstream set_base32 set_base32_alphabet \
-                set_decode_base32 set_base64 set_decode_base64 set_base64url set_decode_base64url \
-                set_encode_hex set_decode_hex set_sha1 set_md5 set_hmac_sha1 set_hmac_sha256 \
-                set_random set_secure_random_alphanum set_secure_random_lcalpha set_rotate \
-                set_local_today set_formatted_gmt_time set_formatted_local_time",
-        files: "ngx_http_set_misc_module",
-        loss: "the variables are not set; using one is an error",
-        advice: "use \"map\", \"split_clients\", \"secure_link_md5\" or $request_id where one fits",
-        ..Origin::NONE
-    },
-    Origin {
         name: "fancyindex module",
         names: "fancyindex fancyindex_*",
         files: "ngx_http_fancyindex_module",
@@ -314,20 +301,6 @@ const TABLE: &[Origin] = &[
         protects: true,
         loss: "tokens are neither made nor checked, and files are fetched by one request",
         advice: "check tokens by \"secure_link\" or \"auth_request\"; fetch parts by \"slice\"",
-        ..Origin::NONE
-    },
-    Origin {
-        name: "Angie",
-        names: "auto_redirect",
-        loss: "a location whose name ends in a slash redirects as in nginx",
-        advice: "add \"location = /NAME { return 301 /NAME/; }\" where redirects are missing",
-        ..Origin::NONE
-    },
-    Origin {
-        name: "NGINX Plus (status)",
-        names: "status_zone",
-        loss: "requests are not counted by zone",
-        advice: "remove the line: \"status_api\" and \"metrics\" need none",
         ..Origin::NONE
     },
     Origin {
@@ -659,14 +632,6 @@ const TABLE: &[Origin] = &[
         protects: true,
         loss: "the feature is gone",
         advice: "there is no substitute in nowait",
-        ..Origin::NONE
-    },
-    Origin {
-        name: "TLS of former nginx releases",
-        names: "ssl",
-        decide: true,
-        loss: "without the parameter, the server would speak plain HTTP",
-        advice: "use the parameter \"ssl\" of \"listen\"",
         ..Origin::NONE
     },
     Origin {

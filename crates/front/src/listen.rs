@@ -173,6 +173,11 @@ impl ListenDirective {
         }
     }
 
+    /// Adds `ssl`, unless its connections are encrypted already.
+    pub fn add_ssl(&mut self) {
+        self.ssl |= !self.quic;
+    }
+
     /// Whether it has `http2`.
     pub fn has_http2(&self) -> bool {
         self.http2

@@ -277,13 +277,16 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpC
     for (n, (mut scope, span)) in servers.into_iter().enumerate() {
         let id = ServerId(u32::try_from(n).unwrap_or(u32::MAX));
         let ServerLayer { listens: directives, names } = scope.take::<ServerLayer>();
-        let directives = if directives.is_empty() {
+        let mut directives = if directives.is_empty() {
             // nginx: `ngx_http_core_server`.
             let port = if nowait_sys::process::is_root() { 80 } else { 8000 };
             vec![ListenDirective::of_port(port, span)]
         } else {
             directives
         };
+        if crate::conf::tls::HttpSslConf::resolve(cx, &[&http, &scope]).ssl.0 {
+            directives.iter_mut().for_each(ListenDirective::add_ssl);
+        }
         let name = names.first().map(|name| name.shown.clone()).unwrap_or_default();
         let mut names = names;
         if names.is_empty() {
@@ -434,9 +437,15 @@ impl Build<'_> {
             }
             let inner = (!inner.is_empty()).then(|| self.locations(cx, &chain, inner));
             words.push(word);
-            let content = self.at(id).content.as_ref();
-            let auto_redirect = content.is_some_and(|content| content.auto_redirect)
-                && pattern.text.last() == Some(&b'/');
+            let BuiltLocation { location, content, .. } = self.at(id);
+            let auto_redirect = match location.pages.auto_redirect {
+                pages::AutoRedirect::On => true,
+                pages::AutoRedirect::Off => false,
+                pages::AutoRedirect::Default => {
+                    content.as_ref().is_some_and(|content| content.auto_redirect)
+                }
+            };
+            let auto_redirect = auto_redirect && pattern.text.last() == Some(&b'/');
             let value = id;
             let location =
                 location_tree::LocationNode { value, regex, auto_redirect, nested: inner };

@@ -237,3 +237,26 @@ fn cold_files_and_uploads() {
         assert_eq!(client.response().1, big.len().to_string().as_bytes());
     });
 }
+
+/// As in nginx before 1.25.1.
+#[test]
+fn the_obsolete_directive_encrypts_all_addresses() {
+    let authority = Authority::new("CA");
+    let own = authority.issue("localhost");
+    let http = "server { listen 127.0.0.1:%%PORT%%; ssl on; server_name localhost;
+                ssl_certificate own.pem; ssl_certificate_key own.key; location / { return 200 $scheme; } }
+                server { listen 127.0.0.1:%%PORT_1%%; location / { return 200 $scheme; } }";
+    let site = site(http).file("own.pem", own.chain).file("own.key", own.key);
+    if crate::stage::asks_nginx() {
+        return;
+    }
+    on_each_driver(&site, |server| {
+        let mut client = TlsClient::new(server, &authority.client(None), "localhost");
+        assert_eq!(client.text("/"), "https");
+        let mut plain =
+            nowait_testkit::Client::to((std::net::Ipv4Addr::LOCALHOST, server.port_n(1)).into());
+        crate::stage::send(&mut plain, "/", &[]);
+        assert_eq!(plain.response().text(), "http");
+        wait_file(server, "error.log", "the \"ssl\" directive is deprecated");
+    });
+}

@@ -22,6 +22,10 @@ nowait_conf::directives! {
     error_page_format: PageFormat = "html", in HTTP | SERVER | LOCATION, args "html | page";
     /// Controls whether an error page may lead to another error page.
     recursive_error_pages: bool = "off", in HTTP | SERVER | LOCATION, args "on | off";
+    /// Controls whether a location whose name ends in a slash redirects requests for its name without the slash (301).
+    /// With `default`, it does so if it passes requests to another server (`proxy_pass` and its kin). Angie has this
+    /// directive.
+    auto_redirect: AutoRedirect = "default", in HTTP | SERVER | LOCATION, args "on | off | default";
     /// Controls whether redirects made by the server contain scheme, host and port, or only the
     /// path.
     absolute_redirect: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
@@ -42,6 +46,18 @@ nowait_conf::directives! {
     /// Selects the content of the `Server` field and of error pages: the version, the build, or
     /// only the name.
     server_tokens: ServerTokens = "on", in HTTP | SERVER | LOCATION, args "on | off | build";
+}
+
+nowait_conf::setting_enum! {
+    /// `auto_redirect`
+    pub enum AutoRedirect {
+        /// As the handler of the content has it.
+        Default = "default",
+        /// Redirects.
+        On = "on",
+        /// Does not.
+        Off = "off",
+    }
 }
 
 nowait_conf::setting_enum! {

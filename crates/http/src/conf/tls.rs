@@ -1,7 +1,7 @@
 //! TLS of virtual servers: settings that only HTTP has, and what its listeners demand. nginx:
 //! `ngx_http_ssl_module`.
 
-use nowait_conf::{Cx, Scope, Size};
+use nowait_conf::{Arity, Cx, Diagnostic, Node, Scope, Setting, Size};
 use nowait_front::servers::Listen;
 use nowait_front::tls::conf::{Added, ServerTls, SslConf};
 
@@ -15,6 +15,9 @@ nowait_conf::directives! {
     module "ssl";
     pub struct HttpSslConf with HttpSslConfLayer;
 
+    /// Obsolete: makes all `listen` directives of the server those of TLS, as nginx did before 1.25.1. Use the parameter
+    /// `ssl` of `listen`.
+    ssl: ObsoleteSsl = "off", in HTTP | SERVER, args "on | off";
     /// Maximum of data in a record, up to 16k. Smaller records reach slow clients sooner; larger
     /// ones cost less.
     ssl_buffer_size: Size = "16k", in HTTP | SERVER, args "size";
@@ -22,6 +25,21 @@ nowait_conf::directives! {
     /// session. A session is used once, so such data cannot be replayed. `$ssl_early_data` tells
     /// backends.
     ssl_early_data: bool = "off", in HTTP | SERVER, args "on | off";
+}
+
+/// `ssl`
+#[derive(Debug, Clone, Copy)]
+pub struct ObsoleteSsl(pub bool);
+
+impl Setting for ObsoleteSsl {
+    const ARITY: Arity = bool::ARITY;
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let text =
+            "the \"ssl\" directive is deprecated, use the \"listen ... ssl\" directive instead";
+        cx.report(Diagnostic::warn(text).at(node.span));
+        bool::parse(node, cx).map(ObsoleteSsl)
+    }
 }
 
 /// The application protocols that are offered, by preference; the first if HTTP/2 is enabled. The

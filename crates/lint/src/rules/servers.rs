@@ -190,11 +190,11 @@ http {
     },
     Rule {
         name: "ssl-directive",
-        level: Level::Error,
+        level: Level::Warn,
         fixes: true,
-        summary: "`ssl on` was removed in favour of `listen ... ssl`",
-        text: "nginx refuses the directive since 1.25.1. `listen 443 ssl;` says it for each address, so \
-               that one server can answer with and without TLS.",
+        summary: "`ssl on` is obsolete: `listen ... ssl`",
+        text: "nginx refuses the directive since 1.25.1; Nowait takes it as it was meant. `listen 443 ssl;` says \
+               it for each address, so that one server can answer with and without TLS.",
         wrong: "
 server {
     listen 443;
@@ -378,7 +378,7 @@ fn ssl_directive(model: &Model<'_>, report: &mut RuleReport) {
         if !node.args.first().is_some_and(|word| *word == *"on") {
             continue;
         }
-        let finding = report.find(node.name.span, "\"ssl on\" was removed");
+        let finding = report.find(node.name.span, "\"ssl on\" is obsolete");
         finding.hint("listen 443 ssl;");
         let listens: Vec<&Node> = block.own("listen").collect();
         // Without the server's own braces, it may have other addresses in another file. Braces of the

@@ -100,7 +100,7 @@ impl Code {
     }
 }
 
-fn push(cx: &mut Cx<'_>, node: &Node, op: Op) {
+pub(super) fn push(cx: &mut Cx<'_>, node: &Node, op: Op) {
     cx.layer::<Code>().0.push(Statement::Op(op, node.span));
 }
 

@@ -60,6 +60,14 @@ pub async fn run(
                 }
                 format!("set: the value is \"{}\"", shown(&text))
             }
+            Op::Call(call) => match (&flow, call.place) {
+                (Flow::Done(outcome), _) => format!("{}: {}", call.name, outcome.describe()),
+                (_, SetTarget::Slot(slot)) => {
+                    let value = request.slot(slot).unwrap_or_default();
+                    format!("{}: the value is \"{}\"", call.name, shown(&value))
+                }
+                (_, SetTarget::Builtin(_)) => format!("{}: the value is set", call.name),
+            },
             Op::If { otherwise, location, .. } => {
                 let holds = held.unwrap_or_else(|| match location {
                     Some(location) => request.location_id() == *location,

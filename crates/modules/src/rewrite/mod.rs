@@ -1,5 +1,5 @@
-//! The rewrite module: `rewrite`, `return`, `if`, `set` and `break` as a small program per location.
-//! nginx: `ngx_http_rewrite_module`, `ngx_http_script.c`.
+//! The rewrite module: `rewrite`, `return`, `if`, `set`, `break`, and the functions of set-misc, as a small program per
+//! location. nginx: `ngx_http_rewrite_module`, `ngx_http_script.c`.
 //!
 //! [`conf`] compiles the directives of a block to [`Op`]s. A program runs without a future until
 //! it reaches a file test (`if (-f …)`), and resumes there with the result. Never accesses files
@@ -9,7 +9,11 @@ mod answer;
 mod condition;
 pub mod conf;
 mod explain;
+mod functions;
 mod replace;
+mod set_misc;
+
+use std::sync::Arc;
 
 use nowait_conf::{Context, Cx, Scope, Span};
 use nowait_http::conf::LocationId;
@@ -23,20 +27,25 @@ use nowait_http::variables::complex::{Complex, Groups, SetTarget};
 use nowait_variables::Subject;
 
 use self::conf::{Code, REWRITE_ROWS, RewriteConf};
+use self::set_misc::{Call, SET_MISC_ROWS, SetMiscConf};
 
 pub use answer::Return;
 pub use condition::{FileTest, IfCondition};
 pub use replace::{Flag, Replacement, Rewrite, RewriteResult};
 
 /// This module.
-pub static MODULE: Module =
-    Module { rows: &[RewriteConf::ROWS, REWRITE_ROWS], build: Some(build), ..Module::EMPTY };
+pub static MODULE: Module = Module {
+    rows: &[RewriteConf::ROWS, REWRITE_ROWS, SetMiscConf::ROWS, SET_MISC_ROWS],
+    build: Some(build),
+    ..Module::EMPTY
+};
 
 fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
     let conf = RewriteConf::resolve(cx, chain);
     if !conf.uninitialized_variable_warn {
         parts.settings.set(&UNINITIALIZED_ALLOWED, ());
     }
+    set_misc::build(cx, chain, parts);
     // The code of outer blocks is theirs; an `if` runs as a part of the code around it.
     let Some(scope) = chain.last() else { return };
     let Some(code) = scope.get::<Code>() else { return };
@@ -75,6 +84,8 @@ pub enum Op {
         /// The new value.
         value: Complex,
     },
+    /// A directive of the set-misc module.
+    Call(Arc<Call>),
     /// `if`
     If {
         /// The condition.
@@ -94,6 +105,7 @@ impl Op {
     fn is_late(&self, request: &Request) -> bool {
         match self {
             Self::Set { value, .. } => request.variables().late_in(value).is_late(),
+            Self::Call(call) => call.is_late(request),
             Self::Rewrite(_) | Self::Return(_) | Self::Break | Self::If { .. } => false,
         }
     }
@@ -167,6 +179,11 @@ impl Program {
                 match place {
                     SetTarget::Slot(slot) => request.set_slot(*slot, Some(text.into())),
                     SetTarget::Builtin(set) => set(request, text.into()),
+                }
+            }
+            Op::Call(call) => {
+                if let Err(outcome) = call.run(request, cursor.groups) {
+                    return Flow::Done(outcome);
                 }
             }
             Op::If {

@@ -12,7 +12,9 @@ mod proxied;
 mod reload;
 mod requests;
 mod stage;
+mod steady;
 mod tls;
+mod upgrade;
 mod versions;
 
 #[allow(dead_code, reason = "it has more than these tests need")]

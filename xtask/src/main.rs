@@ -22,6 +22,7 @@ mod sim;
 mod soak;
 mod tidy;
 mod transports;
+mod upgrades;
 mod vm;
 mod workspace;
 
@@ -37,6 +38,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                          run simulated workers by seed; --trace replays one and prints its trace
   soak [--minutes N] [--seed N]
                          mixed load with reloads: bytes are checked, resources are watched
+  upgrades [--reloads N] [--upgrades N]
+                         reloads and binary upgrades under a load over HTTP/3: nothing may be lost
   transports [--minutes N] [--count N] [--seed N] [--driver NAME] [--print]
                          every transport, task and length by seed, on both drivers; --count 1 replays
   disks [TEST]...        run tests/slow_disk with every disk, driver and number of workers
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(rest),
         "sim" => sim::run(rest),
         "soak" => soak::run(rest),
+        "upgrades" => upgrades::run(rest),
         "transports" => transports::run(rest),
         "aarch64" => aarch64::run(rest),
         "disks" => disks::run(rest),

@@ -30,6 +30,12 @@ counters! {
     datagrams_forwarded,
     /// Datagrams dropped because the queue to another worker was full.
     forward_queue_full,
+    /// Datagrams passed to another server process.
+    datagrams_passed,
+    /// Datagrams dropped because the inbox of another server process was full.
+    pass_queue_full,
+    /// Datagrams taken from another server process.
+    datagrams_taken,
     /// Datagrams dropped because a handshake's queue was full.
     handshake_queue_full,
     /// Datagrams dropped because the socket's queue for sending was full.

@@ -1,13 +1,14 @@
 //! The workers of a process, as their datagrams find them: each connection ID carries, encrypted, the number of the
 //! worker that has its connection.
 //!
-//! One per process, kept by reloads. Endpoints register when they are made. A datagram that the kernel gave to another
+//! One per process, kept by reloads; [`Processes`] connects it to those of other processes. Endpoints register when they are made. A datagram that the kernel gave to another
 //! worker is left in the mailbox of the right one. Locks are held for a few instructions, and not taken for datagrams
 //! that arrive where they belong.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::ready;
 use std::hash::BuildHasher;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -19,6 +20,8 @@ use rustc_hash::FxBuildHasher;
 use crate::connection_id::{IdKey, Place};
 use crate::datagram::Datagram;
 use crate::keys::Keys;
+use crate::packet::destination;
+use crate::processes::{Passed, Processes};
 use crate::tokens::UsedTokens;
 use crate::{Counters, HostKey};
 
@@ -27,6 +30,9 @@ pub const MAILBOX_DATAGRAMS_MAX: usize = 4096;
 
 /// Their bytes together, at most.
 pub const MAILBOX_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Moves of a connection, at most, that a datagram follows.
+pub(crate) const MOVES_MAX: usize = 64;
 
 /// A datagram for another worker.
 pub(crate) struct Forwarded {
@@ -40,8 +46,8 @@ pub(crate) struct Forwarded {
 /// Datagrams for a worker.
 pub(crate) struct Mailbox {
     remote: Remote,
-    /// Has the endpoint with a number look into its mailbox; called on its thread.
-    look: fn(u16),
+    /// Has the endpoint of a process and with a number look into its mailbox; called on its thread.
+    look: fn(u16, u16),
     /// The worker takes new connections.
     accepting: AtomicBool,
     queue: Mutex<Mail>,
@@ -59,7 +65,10 @@ struct Mail {
 /// The workers of a process, and what they share.
 pub struct Directory {
     counters: Counters,
+    processes: Arc<Processes>,
     ids: Arc<IdKey>,
+    /// The keys without a `quic_host_key`.
+    own_keys: Arc<Keys>,
     keys: RwLock<Arc<Keys>>,
     used_tokens: Arc<UsedTokens>,
     workers: RwLock<Registered>,
@@ -74,24 +83,40 @@ struct Registered {
 }
 
 impl Directory {
-    /// Of a process with this key.
-    pub fn new(key: &HostKey) -> Arc<Directory> {
-        let keys = Keys::new(key, None);
-        Arc::new(Directory {
+    /// Of one of these processes, which share a secret: the key of IDs is derived from it, and those of tokens and
+    /// resets as long as there is no other.
+    ///
+    /// # Errors
+    /// There are other processes, and the thread that receives from them cannot be started.
+    pub fn new(secret: &HostKey, processes: Arc<Processes>) -> io::Result<Arc<Directory>> {
+        let keys = Arc::new(Keys::new(secret, None));
+        let directory = Arc::new(Directory {
             counters: Counters::default(),
+            processes,
             ids: keys.ids.clone(),
-            keys: RwLock::new(Arc::new(keys)),
+            own_keys: keys.clone(),
+            keys: RwLock::new(keys),
             used_tokens: Arc::default(),
             workers: RwLock::default(),
             moved: RwLock::default(),
-        })
+        });
+        directory.processes.set_directory(&directory)?;
+        Ok(directory)
     }
 
-    /// Another key, after a reload, for new tokens and new connections. Tokens of the key before prove nothing any more;
-    /// connections and their IDs are not concerned.
-    pub fn set_key(&self, key: &HostKey) {
-        let keys = Arc::new(Keys::new(key, Some(self.ids.clone())));
+    /// The key of tokens and resets from now on (`quic_host_key`), or that of the secret. Tokens of another key prove
+    /// nothing any more; connections and their IDs are not concerned.
+    pub fn set_key(&self, key: Option<&HostKey>) {
+        let keys = match key {
+            Some(key) => Arc::new(Keys::new(key, Some(self.ids.clone()))),
+            None => self.own_keys.clone(),
+        };
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
+    /// The processes that receive from the same sockets.
+    pub(crate) fn processes(&self) -> &Processes {
+        &self.processes
     }
 
     /// Counters of all workers.
@@ -113,7 +138,7 @@ impl Directory {
     }
 
     /// Registers this worker; `look` is called on its thread when there is mail. `None`: there are 65,536 already.
-    pub(crate) fn register(&self, look: fn(u16)) -> Option<(u16, Arc<Mailbox>)> {
+    pub(crate) fn register(&self, look: fn(u16, u16)) -> Option<(u16, Arc<Mailbox>)> {
         let mailbox = Arc::new(Mailbox {
             remote: worker::remote(),
             look,
@@ -137,30 +162,87 @@ impl Directory {
         workers.mailboxes.remove(&number);
     }
 
-    /// Leaves a datagram to the worker with this number; false: there is none.
-    pub(crate) fn forward(&self, number: u16, forwarded: Forwarded) -> bool {
+    /// Leaves a datagram to the worker with this number; given back if there is none.
+    pub(crate) fn forward(&self, number: u16, forwarded: Forwarded) -> Result<(), Forwarded> {
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(mailbox) = workers.mailboxes.get(&number).cloned() else { return false };
+        let Some(mailbox) = workers.mailboxes.get(&number).cloned() else { return Err(forwarded) };
         drop(workers);
         self.leave(number, &mailbox, forwarded);
-        true
+        Ok(())
     }
 
-    /// Leaves the first datagram of a client to a worker that takes connections; false: there is none.
-    pub(crate) fn forward_first(&self, forwarded: Forwarded) -> bool {
+    /// Leaves the first datagram of a client to a worker that takes connections; given back if there is none.
+    pub(crate) fn forward_first(&self, forwarded: Forwarded) -> Result<(), Forwarded> {
+        self.forward_to_any(forwarded, |mailbox| mailbox.is_accepting())
+    }
+
+    fn forward_to_any(
+        &self,
+        forwarded: Forwarded,
+        filter: impl Fn(&Mailbox) -> bool,
+    ) -> Result<(), Forwarded> {
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
         // Always the same one for a client, so that all datagrams of a hello arrive at one worker.
         let hash = FxBuildHasher.hash_one(forwarded.datagram.from);
-        let accepting = |(number, mailbox): (&u16, &Arc<Mailbox>)| {
+        let weighed = |(number, mailbox): (&u16, &Arc<Mailbox>)| {
             let weight = FxBuildHasher.hash_one((hash, *number));
-            mailbox.is_accepting().then(|| (weight, *number, mailbox.clone()))
+            filter(mailbox).then(|| (weight, *number, mailbox.clone()))
         };
-        let all = workers.mailboxes.iter().filter_map(accepting);
+        let all = workers.mailboxes.iter().filter_map(weighed);
         let chosen = all.max_by_key(|(weight, number, _)| (*weight, *number));
         drop(workers);
-        let Some((_, number, mailbox)) = chosen else { return false };
+        let Some((_, number, mailbox)) = chosen else { return Err(forwarded) };
         self.leave(number, &mailbox, forwarded);
-        true
+        Ok(())
+    }
+
+    /// Takes a datagram from another process: it belongs to a connection of this one, or it is a client's first.
+    pub(crate) fn take_passed(&self, forwarded: Forwarded) {
+        Counters::add(&self.counters.datagrams_taken, 1);
+        let Some(found) = destination(&forwarded.datagram.data) else { return };
+        let place = self.ids.place(found.id);
+        let place = place.filter(|place| place.slot != Place::NONE);
+        let left = match place.filter(|place| place.process == self.processes.number()) {
+            Some(place) => {
+                let sent = self.forward(self.follow(place).worker, forwarded);
+                // A worker answers by a reset.
+                sent.or_else(|forwarded| self.forward_to_any(forwarded, |_| true))
+            }
+            None if found.long => self.forward_first(forwarded).or_else(|forwarded| {
+                let listen = forwarded.listen.as_deref();
+                let passed = listen.map_or(Passed::Gone, |listen| {
+                    self.count(self.processes.pass_down(&forwarded.datagram, listen))
+                });
+                if passed == Passed::Gone { Err(forwarded) } else { Ok(()) }
+            }),
+            None => Err(forwarded),
+        };
+        if left.is_err() {
+            Counters::add(&self.counters.datagrams_dropped, 1);
+        }
+    }
+
+    /// Counts an attempt to pass a datagram to another process.
+    pub(crate) fn count(&self, passed: Passed) -> Passed {
+        match passed {
+            Passed::Yes => Counters::add(&self.counters.datagrams_passed, 1),
+            Passed::Full => Counters::add(&self.counters.pass_queue_full, 1),
+            Passed::Unborn => Counters::add(&self.counters.datagrams_dropped, 1),
+            Passed::Gone => {}
+        }
+        passed
+    }
+
+    /// Where the connection that was at this place is now.
+    fn follow(&self, place: Place) -> Place {
+        let mut place = place;
+        for _ in 0..MOVES_MAX {
+            match self.moved_to(place) {
+                Some(Some(next)) => place = next,
+                _ => break,
+            }
+        }
+        place
     }
 
     fn leave(&self, number: u16, mailbox: &Arc<Mailbox>, forwarded: Forwarded) {
@@ -170,10 +252,10 @@ impl Directory {
         }
         Counters::add(&self.counters.datagrams_forwarded, 1);
         if !mailbox.told.swap(true, Ordering::AcqRel) {
-            let look = mailbox.look;
+            let (look, process) = (mailbox.look, self.processes.number());
             // A worker that has ended has unregistered, or will.
             let _ = mailbox.remote.spawn(Box::new(move || {
-                look(number);
+                look(process, number);
                 Box::pin(ready(()))
             }));
         }

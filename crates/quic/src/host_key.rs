@@ -1,7 +1,8 @@
 //! The secret of a host, from which the keys of tokens, stateless resets and connection IDs are derived
 //! (`quic_host_key`).
 //!
-//! Workers, generations and, with a file, processes share it: a token or a reset of one is understood by all.
+//! Workers and generations share it; so do the processes of an upgrade, whose masters hand a random one on, and with a
+//! file, machines: a token or a reset of one is understood by all.
 
 use std::fmt;
 
@@ -35,7 +36,7 @@ impl HostKey {
         (secret.len() >= HOST_KEY_BYTES_MIN).then(|| HostKey { secret: secret.to_vec() })
     }
 
-    /// A random secret, for a process without a file. It is made once, and kept by reloads.
+    /// A random secret, for tests: that of a server is made by its master.
     ///
     /// # Panics
     /// When the system has no random numbers.

@@ -15,7 +15,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Those of a host; `ids`: the key of connection IDs, which is that of the process's first host key.
+    /// Those of a host; `ids`: the key of connection IDs, which stays that of the masters' secret.
     pub(crate) fn new(host: &HostKey, ids: Option<Arc<IdKey>>) -> Keys {
         Keys {
             ids: ids.unwrap_or_else(|| Arc::new(IdKey::new(host))),

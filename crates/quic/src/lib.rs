@@ -8,7 +8,8 @@
 //! ```text
 //! socket → datagrams → route ┬→ connection → quinn-proto → streams → caller
 //!                            ├→ hello → Service::choose → handshake (pool) → Service::serve
-//!                            └→ another worker, or the stateless answers (Retry, Version Negotiation, reset)
+//!                            └→ another worker or process, or the stateless answers (Retry, Version Negotiation,
+//!                               reset)
 //! ```
 //!
 //! Nothing here knows HTTP or configurations.
@@ -33,6 +34,7 @@ mod keys;
 mod live;
 mod moved;
 mod packet;
+mod processes;
 mod service;
 mod settings;
 mod socket;
@@ -48,6 +50,7 @@ pub use handshake::{HANDSHAKE_DATAGRAM_BYTES_MAX, HANDSHAKE_DATAGRAMS_MAX};
 pub use hello::HelloCollector;
 pub use host_key::{HOST_KEY_BYTES_MIN, HostKey};
 pub use moved::MovedConnection;
+pub use processes::{Processes, is_newer};
 pub use quinn_proto::{Dir, Side, StreamId};
 pub use service::{
     Admission, Arrival, Chosen, Failure, FailureReason, Greeting, LocalFuture, Refused, Service,

@@ -140,16 +140,16 @@ mod tests {
 
     #[test]
     fn destinations_are_found_in_both_forms() {
-        let short = [0x40, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 99];
+        let short = [0x40, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 99];
         let found = destination(&short).unwrap();
-        assert_eq!((found.id, found.long), (&short[1..16], false));
+        assert_eq!((found.id, found.long), (&short[1..17], false));
         let long = [0xc0, 0, 0, 0, 1, 3, 7, 8, 9, 0];
         let found = destination(&long).unwrap();
         assert_eq!((found.id, found.long), (&[7, 8, 9][..], true));
         for len in 0..9 {
             assert_eq!(destination(&long[..len]), None);
         }
-        assert_eq!(destination(&short[..15]), None);
+        assert_eq!(destination(&short[..16]), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use nowait_sys::listen::ListenAddress;
 use crate::counters;
 use crate::events::{Events, ServerEvent};
 use crate::log::OsErrorText;
-use crate::service::{Generation, Plan, Resources};
+use crate::service::{Generation, Plan, QuicProcess, Resources};
 use crate::settings::{EventSettings, MainSettings, POOL_COMPUTE, PoolSettings};
 use crate::successors::Successors;
 use crate::watchdog::Question;
@@ -39,6 +39,7 @@ pub struct Engine {
     generation: Option<Arc<Generation>>,
     worker_sets: u64,
     successors: Successors,
+    quic: QuicProcess,
 }
 
 /// The parameters of a worker set: a generation with different parameters needs a new worker set.
@@ -121,8 +122,8 @@ impl Drop for PurgeReport {
 }
 
 impl Engine {
-    /// An engine without workers, which reports to `events`.
-    pub fn new(events: Events) -> Engine {
+    /// An engine without workers, which reports to `events`. `quic`: the place of this process among others.
+    pub fn new(events: Events, quic: QuicProcess) -> Engine {
         Engine {
             events,
             pools: Vec::new(),
@@ -131,6 +132,7 @@ impl Engine {
             generation: None,
             worker_sets: 0,
             successors: Successors::default(),
+            quic,
         }
     }
 
@@ -157,6 +159,7 @@ impl Engine {
             logs,
             pools: pools.iter().map(|(s, pool)| (s.name.clone(), pool.clone())).collect(),
             events: self.events.clone(),
+            quic: self.quic.clone(),
             lifeline: Box::new(lifeline),
         };
         let generation = plan.activate(resources, self.generation.as_ref())?;

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 use nowait_sys::fdpass;
 
+/// Names the descriptor of a socket to the master that upgrades: `introductions.rs` of the master.
+pub const MASTER_VARIABLE: &str = "NOWAIT_MASTER";
+
 /// First descriptor that the service manager passes (SD_LISTEN_FDS_START).
 const LISTEN_FDS_START: i32 = 3;
 
@@ -135,6 +138,8 @@ pub struct InheritedFds {
     pub variable: Option<OsString>,
     /// The descriptors that were taken over.
     pub fds: Vec<OwnedFd>,
+    /// A socket to the master that upgrades.
+    pub master: Option<OwnedFd>,
     /// The failures, for the log.
     pub errors: Vec<String>,
     /// The interval of the service manager's watchdog.
@@ -155,6 +160,9 @@ impl InheritedFds {
             }
             inherited.adopt(&numbers);
             inherited.variable = Some(value);
+            // A binary of nginx passes none.
+            let master = number(MASTER_VARIABLE).map(fdpass::adopt);
+            inherited.master = master.and_then(Result::ok);
         } else if number("LISTEN_PID") == Some(std::process::id() as i32)
             && let Some(count) = number("LISTEN_FDS")
         {

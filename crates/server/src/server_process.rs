@@ -5,7 +5,7 @@
 //! master's, without signals of its own.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nowait_conf::Bundle;
 use nowait_front::log::directives::ErrorLogTo;
+use nowait_quic::{HostKey, Processes};
 use nowait_runtime::events::{self as status_events, EventKind, Severity};
 use nowait_sys::signal::{Signal, Signals};
 use nowait_sys::user::{self, DropError};
@@ -27,8 +28,9 @@ use crate::events::{self, EventQueue, Events, ServerEvent};
 use crate::log::{Level, OsErrorText, Sink, StartupLog};
 use crate::log_process::{LineSender, LogFile};
 use crate::logs::{PassedLogs, sinks};
-use crate::master::{EXIT_FATAL, ServerStart};
+use crate::master::{EXIT_FATAL, Introduction, ServerStart};
 use crate::program_lock;
+use crate::service::QuicProcess;
 use crate::settings::{MainSettings, ProcessSettings};
 use crate::watchdog::Watchdog;
 use crate::wire::{GenerationFrame, ToMaster, ToServer};
@@ -48,7 +50,10 @@ const KILL_MAX: Duration = Duration::from_millis(500);
 
 /// Runs the server process; returns its exit code.
 pub fn run(start: ServerStart) -> u8 {
-    let ServerStart { socket, process, log, lines, forked, watchdog_interval } = start;
+    let ServerStart { socket, process, log, lines, forked, watchdog_interval, introduction } =
+        start;
+    let Introduction { number, secret, inbox } = introduction;
+    let processes = Processes::new(number, inbox);
     if forked && let Err(message) = settle(&process, &log) {
         log.log(Level::Emerg, message);
         return EXIT_FATAL;
@@ -66,13 +71,19 @@ pub fn run(start: ServerStart) -> u8 {
         }
     };
     log_status_events(&events);
+    let Some(secret) = HostKey::new(&secret) else {
+        log.log(Level::Emerg, "the secret of QUIC is too short");
+        return EXIT_FATAL;
+    };
+    let quic = QuicProcess { secret, processes: processes.clone() };
     let control = ServerControl {
         socket,
         log,
         lines,
         signals,
         queue,
-        engine: Engine::new(events),
+        engine: Engine::new(events, quic),
+        processes,
         error_logs: Vec::new(),
         shutdown_timeout: None,
         shutdown: None,
@@ -182,6 +193,8 @@ struct ServerControl {
     signals: Option<Signals>,
     queue: EventQueue,
     engine: Engine,
+    /// The processes that receive from the same UDP sockets.
+    processes: Arc<Processes>,
     error_logs: Vec<ErrorLogTo>,
     shutdown_timeout: Option<Duration>,
     shutdown: Option<Shutdown>,
@@ -292,12 +305,21 @@ impl ServerControl {
                 let text = format_args!("a new configuration was refused: {reason}");
                 status_events::record(EventKind::ConfigurationRefused, "configuration", text);
             }
+            Ok(Some(ToServer::Others(others))) => self.meet(others),
             Ok(Some(ToServer::Quit)) => self.quit(),
             Ok(Some(ToServer::Terminate)) => self.terminate(),
             Ok(None) => self.lost_master("has gone"),
             Err(error) => self.lost_master(&format!("does not speak: {error}")),
         }
         None
+    }
+
+    /// Datagrams of these processes are passed on to them from now on.
+    fn meet(&self, others: Vec<(u16, OwnedFd)>) {
+        if let Err(error) = self.processes.set_others(others) {
+            let text = format_args!("connections over QUIC may be lost: {}", OsErrorText(&error));
+            self.log.log(Level::Alert, text);
+        }
     }
 
     /// Without a master there would be no reload and no restart, and its successor could not bind.

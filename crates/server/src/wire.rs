@@ -3,8 +3,8 @@
 //!
 //! A frame is a header of four little-endian 32-bit words (magic with the version, kind, bytes,
 //! descriptors), then the bytes, then one filler byte per [`FDS_PER_MESSAGE_MAX`] descriptors,
-//! which are attached to it. Both ends are this program, but not always the same build of it (never
-//! across an upgrade, though: the new master starts its own server process), and the master does
+//! which are attached to it. Both ends are this program, but not always the same build of it (across
+//! an upgrade only for [`MasterFrame`]: the new master starts its own server process), and the master does
 //! not trust the server process: every length has a bound, and an invalid frame closes the socket.
 
 use std::collections::VecDeque;
@@ -54,10 +54,27 @@ pub enum ToServer {
     Purge(u64, PurgeOrder),
     /// A configuration was refused, for this reason: for status pages.
     ReloadFailed(String),
+    /// These other server processes receive from the same UDP sockets: their numbers, and the sending ends of their
+    /// inboxes.
+    Others(Vec<(u16, OwnedFd)>),
     /// Shut down gracefully.
     Quit,
     /// Shut down fast.
     Terminate,
+}
+
+/// What a master tells the other one during an upgrade. A change of its form costs the connections over QUIC of those
+/// who upgrade from one form to the other.
+#[derive(Debug, Default)]
+pub struct MasterFrame {
+    /// From which the keys of QUIC are derived.
+    pub secret: Vec<u8>,
+    /// The last bit of the numbers of the receiver's server processes.
+    pub parity: u16,
+    /// The highest number so far.
+    pub last: u16,
+    /// The sender's server processes, as in [`ToServer::Others`].
+    pub processes: Vec<(u16, OwnedFd)>,
 }
 
 /// The objects to purge.
@@ -157,11 +174,13 @@ const TERMINATE: u32 = 4;
 const PURGE: u32 = 5;
 const LATE_LOGS: u32 = 6;
 const RELOAD_FAILED: u32 = 7;
+const OTHERS: u32 = 8;
 const READY: u32 = 16;
 const REFUSED: u32 = 17;
 const ALIVE: u32 = 20;
 const DRAINED: u32 = 18;
 const PURGED: u32 = 19;
+const MASTER: u32 = 32;
 
 /// Makes the socket pair between a master and a server process.
 ///
@@ -169,11 +188,18 @@ const PURGED: u32 = 19;
 /// The kernel's.
 pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
     let (a, b) = UnixStream::pair()?;
-    for end in [&a, &b] {
-        end.set_read_timeout(Some(FRAME_TIMEOUT))?;
-        end.set_write_timeout(Some(FRAME_TIMEOUT))?;
-    }
+    set_timeouts(&a)?;
+    set_timeouts(&b)?;
     Ok((a, b))
+}
+
+/// Limits how long a frame may take.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_timeouts(socket: &UnixStream) -> io::Result<()> {
+    socket.set_read_timeout(Some(FRAME_TIMEOUT))?;
+    socket.set_write_timeout(Some(FRAME_TIMEOUT))
 }
 
 impl ToServer {
@@ -221,6 +247,10 @@ impl ToServer {
             ToServer::ReloadFailed(reason) => {
                 body.bytes(reason.as_bytes());
                 RELOAD_FAILED
+            }
+            ToServer::Others(others) => {
+                body.processes(others, &mut fds);
+                OTHERS
             }
             ToServer::Quit => QUIT,
             ToServer::Terminate => TERMINATE,
@@ -282,11 +312,42 @@ impl ToServer {
                 ToServer::Purge(id, PurgeOrder { zone, kind, soft, text })
             }
             RELOAD_FAILED => ToServer::ReloadFailed(body.string()?),
+            OTHERS => ToServer::Others(body.processes(&mut fds)?),
             QUIT => ToServer::Quit,
             TERMINATE => ToServer::Terminate,
             _ => return Err(invalid()),
         };
         Ok(Some(message))
+    }
+}
+
+impl MasterFrame {
+    /// Sends the message; the descriptors stay the caller's.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn send(&self, socket: &UnixStream) -> io::Result<()> {
+        let (mut body, mut fds) = (FrameWriter::default(), Vec::new());
+        body.bytes(&self.secret);
+        body.number(self.parity.into());
+        body.number(self.last.into());
+        body.processes(&self.processes, &mut fds);
+        send_frame(socket, MASTER, &body.0, &[], &fds)
+    }
+
+    /// Receives a message; `None` at the end of the stream.
+    ///
+    /// # Errors
+    /// The socket's error; `InvalidData` for anything that is not a message.
+    pub fn receive(socket: &UnixStream) -> io::Result<Option<MasterFrame>> {
+        let Some((kind, body, fds)) = receive_frame(socket)? else { return Ok(None) };
+        if kind != MASTER {
+            return Err(invalid());
+        }
+        let (mut body, mut fds) = (FrameReader(&body), VecDeque::from(fds));
+        let secret = body.bytes()?.to_vec();
+        let (parity, last) = (body.small()?, body.small()?);
+        Ok(Some(MasterFrame { secret, parity, last, processes: body.processes(&mut fds)? }))
     }
 }
 
@@ -432,6 +493,14 @@ impl FrameWriter {
         self.0.extend_from_slice(bytes);
     }
 
+    fn processes<'a>(&mut self, processes: &'a [(u16, OwnedFd)], fds: &mut Vec<BorrowedFd<'a>>) {
+        self.number(processes.len() as u64);
+        for (number, inbox) in processes {
+            self.number(u64::from(*number));
+            fds.push(inbox.as_fd());
+        }
+    }
+
     fn logs<'a>(&mut self, logs: &'a PassedLogs, fds: &mut Vec<BorrowedFd<'a>>) {
         self.number(logs.ids.len() as u64);
         for (path, id) in &logs.ids {
@@ -460,6 +529,15 @@ impl<'a> FrameReader<'a> {
     /// The length of a list.
     fn list(&mut self) -> io::Result<usize> {
         usize::try_from(self.number()?).ok().filter(|n| *n <= LIST_MAX).ok_or_else(invalid)
+    }
+
+    fn small(&mut self) -> io::Result<u16> {
+        u16::try_from(self.number()?).map_err(|_| invalid())
+    }
+
+    fn processes(&mut self, fds: &mut VecDeque<OwnedFd>) -> io::Result<Vec<(u16, OwnedFd)>> {
+        let count = self.list()?;
+        (0..count).map(|_| Ok((self.small()?, fds.pop_front().ok_or_else(invalid)?))).collect()
     }
 
     fn bytes(&mut self) -> io::Result<&'a [u8]> {
@@ -535,6 +613,23 @@ mod tests {
         assert!(matches!(ToServer::receive(&b).unwrap(), Some(ToServer::Quit)));
         sender.join().unwrap();
         assert!(ToServer::receive(&b).unwrap().is_none());
+    }
+
+    #[test]
+    fn processes_travel_with_their_inboxes() {
+        let (a, b) = pair().unwrap();
+        ToServer::Others(vec![(7, null()), (u16::MAX, null())]).send(&a).unwrap();
+        let Some(ToServer::Others(others)) = ToServer::receive(&b).unwrap() else { panic!() };
+        assert_eq!(others.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [7, u16::MAX]);
+        let processes = vec![(9, null())];
+        let frame = MasterFrame { secret: vec![1; 32], parity: 1, last: 9, processes };
+        frame.send(&a).unwrap();
+        let got = MasterFrame::receive(&b).unwrap().unwrap();
+        assert_eq!((got.secret, got.parity, got.last), (vec![1; 32], 1, 9));
+        assert_eq!(got.processes[0].0, 9);
+        // Anything else is none.
+        ToServer::Quit.send(&a).unwrap();
+        assert!(MasterFrame::receive(&b).is_err());
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod limits;
 pub mod listen;
 pub mod localtime;
 pub mod memory;
+pub mod parcels;
 pub mod process;
 pub mod program;
 pub mod seccomp;

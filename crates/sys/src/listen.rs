@@ -347,6 +347,14 @@ fn enlarge(socket: BorrowedFd<'_>, spec: &ListenSpec) {
     }
 }
 
+/// Sets the size of a buffer for sending, beyond the limit of `net.core.wmem_max`.
+///
+/// # Errors
+/// `EPERM` for others than the superuser.
+pub(crate) fn force_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
+}
+
 /// The bytes that fit into the receive buffer, as they were requested.
 ///
 /// # Errors

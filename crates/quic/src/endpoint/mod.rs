@@ -120,10 +120,12 @@ thread_local! {
     static ENDPOINTS: RefCell<Vec<Weak<Endpoint>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Lets the endpoint with this number take its mail; called on its thread.
-fn look_into_mailbox(number: u16) {
+/// Lets the endpoint of this process and with this number take its mail; called on its thread.
+fn look_into_mailbox(process: u16, number: u16) {
     let endpoint = ENDPOINTS.with_borrow(|endpoints| {
-        endpoints.iter().filter_map(Weak::upgrade).find(|endpoint| endpoint.number == number)
+        endpoints.iter().filter_map(Weak::upgrade).find(|endpoint| {
+            endpoint.number == number && endpoint.directory.processes().number() == process
+        })
     });
     if let Some(endpoint) = endpoint {
         endpoint.take_mail();
@@ -140,7 +142,8 @@ impl Endpoint {
             directory.register(look_into_mailbox).expect("there are fewer workers");
         let keys = directory.keys();
         // Retry packets carry IDs without a connection.
-        let home = Home::new(Place { worker: number, slot: Place::NONE });
+        let process = directory.processes().number();
+        let home = Home::new(Place { process, worker: number, slot: Place::NONE });
         let server = server_config(&keys, ServerSide::Stateless, directory.used_tokens());
         let config = endpoint_config(&keys, &home);
         let gate = quinn_proto::Endpoint::new(config, Some(Arc::new(server)), false, None);
@@ -277,7 +280,12 @@ impl Endpoint {
 impl Endpoint {
     /// The home of a connection in a slot.
     pub(crate) fn home(&self, slot: usize) -> Home {
-        Home::new(Place { worker: self.number, slot: slot as u32 })
+        Home::new(self.place(slot))
+    }
+
+    fn place(&self, slot: usize) -> Place {
+        let process = self.directory.processes().number();
+        Place { process, worker: self.number, slot: slot as u32 }
     }
 
     /// The handshake in a slot has ended without a connection.
@@ -352,7 +360,7 @@ impl Endpoint {
         let Some(socket) = self.socket_of(&moved.listen) else { return Err(moved) };
         let Some(slot) = self.reserve() else { return Err(moved) };
         let MovedConnection { bundle, listen, local, idle_timeout, transit, session } = *moved;
-        let here = Place { worker: self.number, slot: slot as u32 };
+        let here = self.place(slot);
         bundle.home.set(here);
         let state = LiveState::new(bundle, true);
         let live = Live::new(self, (slot, None), socket, local, idle_timeout, state);

@@ -13,15 +13,13 @@ use crate::Counters;
 use crate::connection::no_listen;
 use crate::connection_id::{PLACES_MAX, Place};
 use crate::datagram::Datagram;
-use crate::directory::Forwarded;
+use crate::directory::{Forwarded, MOVES_MAX};
 use crate::handshake::{self, HANDSHAKE_DATAGRAM_BYTES_MAX, Pending};
 use crate::live::Live;
 use crate::packet::{CONNECTION_ID_BYTES_MAX, Destination, destination};
+use crate::processes::Passed;
 use crate::service::{Admission, Arrival};
 use crate::socket::Socket;
-
-/// Moves of a connection, at most, that a datagram follows.
-const MOVES_MAX: usize = 64;
 
 /// Workers that a datagram is handed to, at most.
 const FORWARDS_MAX: u8 = 4;
@@ -38,8 +36,28 @@ impl Endpoint {
             return;
         }
         match place.filter(|place| place.slot != Place::NONE) {
-            Some(place) => self.route_to(place, datagram, socket, forwards),
+            Some(place) if place.process == self.directory.processes().number() => {
+                self.route_to(place, datagram, socket, forwards);
+            }
+            Some(place) => self.route_out(place.process, datagram, socket, forwards),
             None => self.begin(datagram, socket, forwards),
+        }
+    }
+
+    /// Takes a datagram for a connection of another process.
+    fn route_out(
+        &self,
+        process: u16,
+        datagram: Datagram,
+        socket: Option<&Rc<Socket>>,
+        forwards: u8,
+    ) {
+        let listen = socket.and_then(|socket| socket.listen.as_deref()).filter(|_| forwards == 0);
+        let processes = self.directory.processes();
+        let passed = listen.map(|listen| processes.pass(process, &datagram, listen));
+        match passed.map(|passed| self.directory.count(passed)) {
+            Some(Passed::Gone) | None => self.begin(datagram, socket, forwards),
+            Some(Passed::Yes | Passed::Full | Passed::Unborn) => {}
         }
     }
 
@@ -89,7 +107,7 @@ impl Endpoint {
         if place.worker != self.number && forwards < FORWARDS_MAX {
             let listen = socket.and_then(|socket| socket.listen.clone());
             let copy = Forwarded { datagram: datagram.clone(), listen, forwards: forwards + 1 };
-            if self.directory.forward(place.worker, copy) {
+            if self.directory.forward(place.worker, copy).is_ok() {
                 return;
             }
         }
@@ -171,17 +189,13 @@ impl Endpoint {
             Counters::add(&self.counters().datagrams_dropped, 1);
             return;
         }
-        let takes = socket.accepting.get() && !self.closing.get();
-        if first & LONG != 0 && !takes {
-            // Another worker begins it.
-            let listen = socket.listen.clone();
-            let forwarded = Forwarded { datagram, listen, forwards: forwards + 1 };
-            let stays = self.mailbox.is_accepting() || forwards >= FORWARDS_MAX;
-            if stays || !self.directory.forward_first(forwarded) {
-                Counters::add(&self.counters().datagrams_dropped, 1);
-            }
-            return;
-        }
+        let datagram = match first & LONG {
+            0 => datagram,
+            _ => match self.direct_first(datagram, socket, forwards) {
+                Some(datagram) => datagram,
+                None => return,
+            },
+        };
         let mut buffer = Vec::new();
         let Datagram { data, from, local, ecn } = datagram.clone();
         let ecn = EcnCodepoint::from_bits(ecn);
@@ -212,6 +226,39 @@ impl Endpoint {
                 }
             }
         }
+    }
+
+    /// Finds the worker that begins a connection; the datagram is returned if it is this one.
+    fn direct_first(
+        &self,
+        datagram: Datagram,
+        socket: &Rc<Socket>,
+        forwards: u8,
+    ) -> Option<Datagram> {
+        let takes = socket.accepting.get() && !self.closing.get();
+        let processes = self.directory.processes();
+        // From the kernel, while others receive from the same sockets.
+        let is_shared = forwards == 0 && processes.has_others();
+        if takes && !is_shared {
+            return Some(datagram);
+        }
+        let listen = socket.listen.clone();
+        let pass = |passed| self.directory.count(passed) != Passed::Gone;
+        if is_shared
+            && let Some(listen) = &listen
+            && pass(processes.pass_up(&datagram, listen))
+        {
+            return None;
+        }
+        let forwarded = Forwarded { datagram, listen, forwards: forwards + 1 };
+        let stays = !takes && self.mailbox.is_accepting() || forwards >= FORWARDS_MAX;
+        let left = if stays { Err(forwarded) } else { self.directory.forward_first(forwarded) };
+        if let Err(Forwarded { datagram, listen, .. }) = left
+            && !listen.is_some_and(|listen| pass(processes.pass_down(&datagram, &listen)))
+        {
+            Counters::add(&self.counters().datagrams_dropped, 1);
+        }
+        None
     }
 
     /// Whether a client may begin a connection.
@@ -274,7 +321,8 @@ impl Endpoint {
     pub(super) fn route_mail(&self, datagram: Datagram, socket: Option<&Rc<Socket>>, forwards: u8) {
         let place = destination(&datagram.data)
             .and_then(|found| self.directory.ids().place(found.id))
-            .filter(|place| place.slot != Place::NONE && place.worker == self.number);
+            .filter(|place| place.slot != Place::NONE && place.worker == self.number)
+            .filter(|place| place.process == self.directory.processes().number());
         let datagram = match place {
             Some(place) => match self.put(place.slot as usize, datagram, None) {
                 Ok(()) => return,

@@ -2,6 +2,7 @@
 
 mod handshakes;
 mod paths;
+mod processes;
 mod simulated;
 mod stage;
 mod streams;

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use nowait_quic::{Connection, ConnectionLost, Directory, Endpoint, HostKey, Settings};
+use nowait_quic::{Connection, ConnectionLost, Endpoint, HostKey, Settings};
 use nowait_runtime::net::Datagram;
 use nowait_runtime::{sleep, spawn};
 use nowait_sys::listen::ListenAddress;
 
-use crate::stage::{Behaviour, LONG, Stage, TestService, count, exchange, on_each_driver, pattern};
+use crate::stage::{
+    Behaviour, LONG, Stage, TestService, count, directory_of, exchange, on_each_driver, pattern,
+};
 
 /// A translator of addresses between clients and a server, which may change its outer port, and lose datagrams.
 struct Translator {
@@ -152,7 +154,7 @@ fn the_size_that_a_path_carries_is_found() {
 fn a_connection_that_is_unknown_is_reset() {
     on_each_driver(|| async {
         let key = HostKey::new(&[7; 32]).unwrap();
-        let stage = Stage::in_directory(Directory::new(&key), Behaviour::default());
+        let stage = Stage::in_directory(directory_of(&key), Behaviour::default());
         let translator = Translator::new(stage.address);
         let (client, server) = connect_through(&stage, &translator).await;
         exchange(&client, &server, 10).await;
@@ -163,7 +165,7 @@ fn a_connection_that_is_unknown_is_reset() {
         drop((listening, server));
         drop(endpoint);
         let service = TestService::new(Behaviour::default());
-        let again = Endpoint::new(Directory::new(&key), service);
+        let again = Endpoint::new(directory_of(&key), service);
         let _listening = again.listen(fd, listen).unwrap();
         let stream = client.open(nowait_quic::Dir::Bi).unwrap();
         client.write(stream, &mut [pattern(100)]).unwrap();
@@ -179,7 +181,7 @@ fn a_connection_that_is_unknown_is_reset() {
 #[test]
 fn datagrams_for_another_worker_are_handed_over() {
     on_each_driver(|| async {
-        let directory = Directory::new(&HostKey::random());
+        let directory = crate::stage::directory();
         let stage = Stage::in_directory(directory.clone(), Behaviour::default());
         let other = TestService::new(Behaviour::default());
         let second = Endpoint::new(directory, other.clone());
@@ -218,7 +220,7 @@ fn datagrams_for_another_worker_are_handed_over() {
 #[test]
 fn a_connection_moves_between_workers_with_its_streams() {
     on_each_driver(|| async {
-        let directory = Directory::new(&HostKey::random());
+        let directory = crate::stage::directory();
         let stage = Stage::in_directory(directory.clone(), Behaviour::default());
         let translator = Translator::new(stage.address);
         let (client, server) = connect_through(&stage, &translator).await;

@@ -12,7 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use nowait_quic::{
     Admission, Arrival, Chosen, Connection, Dir, Directory, Endpoint, Failure, Greeting, HostKey,
-    Listening, LocalFuture, Read, ReadError, Refused, Service, Settings, StreamId, WriteError,
+    Listening, LocalFuture, Processes, Read, ReadError, Refused, Service, Settings, StreamId,
+    WriteError,
 };
 use nowait_runtime::driver::{self, DriverKind, Requested};
 use nowait_runtime::net::DatagramTrains;
@@ -208,6 +209,16 @@ impl TestService {
     }
 }
 
+/// The workers of a process without others.
+pub fn directory() -> Arc<Directory> {
+    directory_of(&HostKey::random())
+}
+
+/// The same with this secret.
+pub fn directory_of(secret: &HostKey) -> Arc<Directory> {
+    Directory::new(secret, Processes::alone()).unwrap()
+}
+
 /// A server at an address, and an endpoint for clients.
 pub struct Stage {
     pub clients: Rc<Endpoint>,
@@ -224,8 +235,7 @@ pub fn client_settings() -> ClientSettings {
 
 impl Stage {
     pub fn new(behaviour: Behaviour) -> Stage {
-        let directory = Directory::new(&HostKey::random());
-        Stage::in_directory(directory, behaviour)
+        Stage::in_directory(directory(), behaviour)
     }
 
     pub fn in_directory(directory: Arc<Directory>, behaviour: Behaviour) -> Stage {
@@ -236,8 +246,7 @@ impl Stage {
         let listen = Arc::new(ListenAddress::Udp(address));
         let listening = endpoint.listen_with(socket, listen);
         let client = TlsClient::new(client_settings()).unwrap();
-        let clients = Directory::new(&HostKey::random());
-        let clients = Endpoint::new(clients, service.clone());
+        let clients = Endpoint::new(self::directory(), service.clone());
         Stage { clients, endpoint, service, listening, address, client }
     }
 

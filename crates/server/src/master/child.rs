@@ -188,11 +188,19 @@ impl Master {
     /// Creates a new process (or thread) at the other end of a new socket. `None` if the system
     /// refuses; the log says why.
     pub(super) fn spawn(
-        &self,
+        &mut self,
         settings: &ProcessSettings,
     ) -> ControlFlow<MasterExit, Option<Child>> {
         let (socket, theirs) = match wire::pair() {
             Ok(pair) => pair,
+            Err(error) => {
+                self.log
+                    .log(Level::Alert, format_args!("socketpair() failed {}", OsErrorText(&error)));
+                return ControlFlow::Continue(None);
+            }
+        };
+        let (introduction, inbox) = match self.introductions.begin() {
+            Ok(begun) => begun,
             Err(error) => {
                 self.log
                     .log(Level::Alert, format_args!("socketpair() failed {}", OsErrorText(&error)));
@@ -221,6 +229,7 @@ impl Master {
             lines,
             forked,
             watchdog_interval: self.notifier.watchdog(),
+            introduction,
         };
         let handle = if forked {
             match process::fork() {
@@ -257,6 +266,9 @@ impl Master {
         if forked {
             self.log.log(Level::Notice, format_args!("start worker process {}", child.pid()));
         }
+        self.introductions.add(child.pid(), inbox);
+        // Before it receives anything from the sockets.
+        self.introduce(Some(&child));
         ControlFlow::Continue(Some(child))
     }
 

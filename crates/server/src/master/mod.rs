@@ -8,12 +8,14 @@
 
 mod child;
 mod directories;
+mod introductions;
 mod purge;
 mod reload;
 mod renewal;
 mod upgrade;
 
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +40,7 @@ use crate::sockets::Sockets;
 use crate::wire::ToServer;
 use child::Child;
 pub use child::EXIT_FATAL;
+use introductions::Introductions;
 use purge::Purges;
 use reload::PendingReload;
 use renewal::Renewal;
@@ -68,6 +71,18 @@ pub struct ServerStart {
     pub forked: bool,
     /// The service manager's.
     pub watchdog_interval: Option<Duration>,
+    /// Its place among the processes that receive from the same UDP sockets.
+    pub introduction: Introduction,
+}
+
+/// A server process as others know it.
+pub struct Introduction {
+    /// Its number.
+    pub number: u16,
+    /// From which the keys of QUIC are derived.
+    pub secret: Vec<u8>,
+    /// The receiving end of its inbox.
+    pub inbox: OwnedFd,
 }
 
 /// A configuration in use, with everything opened for it.
@@ -103,6 +118,7 @@ pub struct Master {
     reload_again: bool,
     clients: Vec<crate::control::ControlClient>,
     purging: Purges,
+    introductions: Introductions,
     /// `ssl_certificate_watch`
     renewal: Renewal,
     stopping: Option<Stopping>,
@@ -153,6 +169,9 @@ impl Master {
             );
         }
         let watchdog = inherited.watchdog;
+        let Some(introductions) = introductions(inherited.master.take(), &log) else {
+            return failed;
+        };
         let parent = upgraded.then(std::os::unix::process::parent_id);
         let inherited = Sockets::inherited(inherited.fds, &log);
         let absent = SlowLogPolicy::Tolerated;
@@ -199,6 +218,7 @@ impl Master {
             reload_again: false,
             clients: Vec::new(),
             purging: Purges::default(),
+            introductions,
             renewal: Renewal::default(),
             stopping: None,
             restart_at: None,
@@ -233,6 +253,9 @@ impl Master {
         for pid in ready.children {
             self.hear(pid)?;
         }
+        if ready.master {
+            self.hear_master();
+        }
         if ready.control {
             self.take_clients()?;
         }
@@ -256,6 +279,8 @@ impl Master {
         fds.extend(control.map(|control| PollFd::new(control, PollFlags::IN)));
         let renewal = self.renewal.fd();
         fds.extend(renewal.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let channel = self.introductions.channel();
+        fds.extend(channel.map(|channel| PollFd::new(channel, PollFlags::IN)));
         // Late logs only have to wake the master: every turn checks for them.
         let replies = self.log.process().replies();
         fds.extend(replies.iter().map(|replies| PollFd::new(replies, PollFlags::IN)));
@@ -271,10 +296,12 @@ impl Master {
         let (signals, rest) = (came(&fds[0]), &fds[1..]);
         let (children, rest) = rest.split_at(heard.len());
         let (controls, rest) = rest.split_at(usize::from(control.is_some()));
-        let renewal = rest.iter().take(usize::from(renewal.is_some())).any(came);
+        let (renewals, rest) = rest.split_at(usize::from(renewal.is_some()));
+        let renewal = renewals.iter().any(came);
+        let master = rest.iter().take(usize::from(channel.is_some())).any(came);
         let heard = heard.iter().zip(children).filter(|(_, fd)| came(fd));
         let children = heard.map(|(child, _)| child.pid()).collect();
-        PollResult { signals, children, control: controls.iter().any(came), renewal }
+        PollResult { signals, children, control: controls.iter().any(came), renewal, master }
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -460,6 +487,30 @@ struct PollResult {
     children: Vec<u32>,
     control: bool,
     renewal: bool,
+    /// The other master, during an upgrade.
+    master: bool,
+}
+
+/// What this master has of the one that started it for an upgrade, if any. `None`: no secret can be made, which is
+/// logged.
+fn introductions(inherited: Option<OwnedFd>, log: &StartupLog) -> Option<Introductions> {
+    if let Some(channel) = inherited {
+        match Introductions::inherited(channel) {
+            Ok(introductions) => return Some(introductions),
+            Err(error) => log.log(
+                Level::Warn,
+                format_args!(
+                    "connections over QUIC of the old binary will be lost: what it says is not \
+                     understood: {error}"
+                ),
+            ),
+        }
+    }
+    let new = Introductions::new();
+    new.inspect_err(|error| {
+        log.log(Level::Emerg, format_args!("getrandom() failed {}", OsErrorText(error)));
+    })
+    .ok()
 }
 
 /// The startup lines that tools and people look for.

@@ -1,6 +1,8 @@
 //! USR2: another binary takes over. The new master inherits the listening sockets and writes its
-//! own pid file; this one renames its file to `.oldbin` and lives until told to quit.
+//! own pid file; this one renames its file to `.oldbin` and lives until told to quit. Both tell each other of their
+//! server processes meanwhile (`introductions.rs`).
 
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use nowait_sys::fdpass;
 use super::Master;
 use crate::control;
 use crate::log::{Level, OsErrorText};
+use crate::notify::MASTER_VARIABLE;
 use crate::pidfile::old_path;
 use crate::sockets::Sockets;
 
@@ -59,16 +62,20 @@ impl Master {
         }
     }
 
-    fn execute(&self, program: &Path) -> std::io::Result<u32> {
+    fn execute(&mut self, program: &Path) -> std::io::Result<u32> {
         let arguments = std::env::args_os().skip(1);
+        let channel = self.introductions.open_channel()?;
         let sockets = &self.running.sockets;
         let mut variables = self.running.loaded.settings.process.environment();
         variables.push(("NGINX".into(), sockets.variable().into()));
+        let number = channel.as_raw_fd().to_string();
+        variables.push((MASTER_VARIABLE.into(), number.into()));
         // The new master reports to the service manager in this one's place.
         for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC"] {
             variables.extend(std::env::var_os(name).map(|value| (name.into(), value)));
         }
         sockets.set_inheritable(true)?;
+        fdpass::set_inheritable(&channel, true)?;
         // The standard library resets the signal mask in the child.
         let child = Command::new(program).args(arguments).env_clear().envs(variables).spawn();
         sockets.set_inheritable(false)?;
@@ -161,7 +168,6 @@ impl Sockets {
     /// The value of the variable that passes the sockets to a new binary: `6;7;`.
     fn variable(&self) -> String {
         use std::fmt::Write;
-        use std::os::fd::AsRawFd;
         let mut text = String::new();
         for socket in self.groups().iter().flat_map(|group| &group.sockets) {
             // Writing to a string cannot fail.

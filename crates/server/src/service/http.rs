@@ -16,10 +16,10 @@ use nowait_http::blocks;
 use nowait_http::conf::{HttpConf, PoolsWanted};
 use nowait_http::generation::{Contents, Generation};
 use nowait_http::logs as http_logs;
-use nowait_quic::Directory;
+use nowait_quic::{Directory, HostKey};
 use nowait_runtime::fs::resident;
 
-use super::{Needs, SharedParts};
+use super::{Needs, QuicProcess, SharedParts};
 use crate::settings::MainSettings;
 use crate::wire::{PurgeKind, PurgeOrder};
 
@@ -92,21 +92,23 @@ pub(super) fn activate(
 
 /// The workers as datagrams of QUIC find them, with the key of the plan. Reloads keep it, even those that remove
 /// all addresses with `quic`: connections to these continue.
+///
+/// # Errors
+/// The message for the log.
 pub(super) fn directory(
     plan: &HttpConf,
     previous: Option<&Arc<Directory>>,
-) -> Option<Arc<Directory>> {
-    let key = plan.quic_host_key().and_then(nowait_quic::HostKey::new);
-    match (previous, key) {
-        (Some(previous), Some(key)) => {
-            previous.set_key(&key);
-            Some(previous.clone())
-        }
-        (Some(previous), None) => Some(previous.clone()),
-        (None, key) => plan
-            .has_quic()
-            .then(|| Directory::new(&key.unwrap_or_else(nowait_quic::HostKey::random))),
-    }
+    process: &QuicProcess,
+) -> Result<Option<Arc<Directory>>, String> {
+    let directory = match previous {
+        Some(previous) => previous.clone(),
+        None if plan.has_quic() => Directory::new(&process.secret, process.processes.clone())
+            .map_err(|error| format!("the inbox of QUIC can't be opened: {error}"))?,
+        None => return Ok(None),
+    };
+    let key = plan.quic_host_key().and_then(HostKey::new);
+    directory.set_key(key.as_ref());
+    Ok(Some(directory))
 }
 
 /// Sets the bounds of resident files.

@@ -30,7 +30,7 @@ use nowait_front::log::writer::Writer;
 use nowait_front::log::{Level, LogReport};
 use nowait_front::sessions::ReportSessions;
 use nowait_http::conf::HttpConf;
-use nowait_quic::{Directory, Listening};
+use nowait_quic::{Directory, HostKey, Listening, Processes};
 use nowait_runtime::net::{Accepted, Address};
 use nowait_runtime::pool::Pool;
 use nowait_runtime::reaper::Reaped;
@@ -92,10 +92,21 @@ pub struct Resources {
     pub pools: HashMap<String, Pool>,
     /// Receives the failures of the logs themselves.
     pub events: Events,
+    /// This process among those that receive from the same UDP sockets.
+    pub quic: QuicProcess,
     /// Kept by the generation: it is dropped with the last reference to the generation, which tells
     /// the master that the generation has drained. So an idle connection must not hold a
     /// generation.
     pub lifeline: Box<dyn Any + Send + Sync>,
+}
+
+/// What a server process has of its master for QUIC.
+#[derive(Clone, Debug)]
+pub struct QuicProcess {
+    /// The secret that all processes share, before and after an upgrade.
+    pub secret: HostKey,
+    /// This process and the others.
+    pub processes: Arc<Processes>,
 }
 
 impl Plan {
@@ -149,7 +160,8 @@ impl Plan {
         resources: Resources,
         previous: Option<&Arc<Generation>>,
     ) -> Result<Generation, String> {
-        let Resources { number, settings, logs: mut files, pools, events, lifeline } = resources;
+        let Resources { number, settings, logs: mut files, pools, events, quic, lifeline } =
+            resources;
         let writer = match previous {
             Some(previous) => previous.http.logs.writer().clone(),
             None => Arc::new(
@@ -167,8 +179,8 @@ impl Plan {
         };
         let lifeline = Arc::new(lifeline);
         let sessions = stream::report(&self.stream);
-        let quic = previous.and_then(|previous| previous.quic.as_ref());
-        let quic = http::directory(&self.http, quic);
+        let known = previous.and_then(|previous| previous.quic.as_ref());
+        let quic = http::directory(&self.http, known, &quic)?;
         let mut shared = SharedParts {
             number,
             settings,

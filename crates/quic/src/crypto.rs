@@ -18,6 +18,8 @@ use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectError, ConnectionId, Side, TransportError, TransportErrorCode};
 use rustls::quic;
 
+use crate::packet::varint;
+
 /// The version of QUIC that is spoken (RFC 9000).
 pub(crate) const VERSION: u32 = 1;
 
@@ -352,6 +354,8 @@ pub(crate) enum ServerSide {
         start: Mutex<Option<Box<QuicStart>>>,
         /// Told of its progress.
         state: Arc<HandshakeState>,
+        /// Connection IDs that the client may have in use at a time.
+        ids_max: u32,
     },
     /// It is ended by this alert.
     Refuse(u8),
@@ -376,9 +380,10 @@ impl ServerConfig for ServerSide {
 
     fn start_session(self: Arc<Self>, _: u32, params: &TransportParameters) -> Box<dyn Session> {
         let alert = match &*self {
-            ServerSide::Start { start, state } => {
+            ServerSide::Start { start, state, ids_max } => {
                 let start = start.lock().unwrap_or_else(PoisonError::into_inner).take();
-                match start.map(|start| start.session(encoded(params))) {
+                let params = limit_ids(encoded(params), *ids_max);
+                match start.map(|start| start.session(params)) {
                     Some(Ok(session)) => {
                         return Box::new(TlsHandshake::new(session, state.clone()));
                     }
@@ -400,6 +405,29 @@ fn encoded(params: &TransportParameters) -> Vec<u8> {
     let mut bytes = Vec::new();
     params.write(&mut bytes);
     bytes
+}
+
+/// Lowers the transport parameter `active_connection_id_limit` (RFC 9000, 18.2) to `max`, at least 2. The library has
+/// no setting for it: what it states is what it has room for.
+fn limit_ids(params: Vec<u8>, max: u32) -> Vec<u8> {
+    const ACTIVE_CONNECTION_ID_LIMIT: u64 = 0x0e;
+    /// The largest number of one byte.
+    const ONE_BYTE_MAX: u64 = 63;
+    let mut params = params;
+    let mut at = 0;
+    while let Some((id, id_len)) = varint(&params[at..])
+        && let Some((len, len_len)) = varint(&params[at + id_len..])
+    {
+        let value = at + id_len + len_len;
+        if id == ACTIVE_CONNECTION_ID_LIMIT
+            && let Some((stated, 1)) = params.get(value..).and_then(varint)
+        {
+            params[value] = stated.min(u64::from(max).clamp(2, ONE_BYTE_MAX)) as u8;
+            break;
+        }
+        at = value.saturating_add(len as usize).min(params.len());
+    }
+    params
 }
 
 /// A client's session to begin.
@@ -430,6 +458,20 @@ impl ClientConfig for ClientSide {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_limit_of_ids_is_lowered_and_nothing_else_changes() {
+        let before = [0x04, 2, 0x40, 0x0e, 0x0e, 1, 5, 0x40, 0xff, 3, 0x0e, 1, 5, 0x0c, 0];
+        for (max, stated) in [(0, 2), (2, 2), (4, 4), (5, 5), (100, 5)] {
+            let mut expected = before;
+            expected[6] = stated;
+            assert_eq!(limit_ids(before.to_vec(), max), expected);
+        }
+        // Without the parameter, and malformed.
+        for other in [&[][..], &[0x0e], &[0x0e, 1], &[0x0c, 0], &[0x04, 0x3f, 1], &[0xc0]] {
+            assert_eq!(limit_ids(other.to_vec(), 2), other);
+        }
+    }
 
     #[test]
     fn the_tag_is_that_of_the_rfc() {

@@ -238,8 +238,11 @@ impl Handshake<'_> {
 
     fn beginning(&self, start: QuicStart, settings: &Settings, validated: bool) -> Beginning {
         let state = Arc::new(HandshakeState::new(start.is_slow()));
-        let crypto =
-            ServerSide::Start { start: Mutex::new(Some(Box::new(start))), state: state.clone() };
+        let crypto = ServerSide::Start {
+            start: Mutex::new(Some(Box::new(start))),
+            state: state.clone(),
+            ids_max: settings.active_connection_id_limit,
+        };
         self.beginning_with(crypto, state, settings.clone(), validated)
     }
 

@@ -22,8 +22,8 @@ pub struct Settings {
     /// A connection without any packet for this long is dropped. Requests that take longer hold it by
     /// [`Connection::set_keep_alive`](crate::Connection::set_keep_alive).
     pub idle_timeout: Duration,
-    /// Connection IDs of the peer that are kept (`quic_active_connection_id_limit`). The library always keeps five, and
-    /// says so to the peer: this is for the check of the directive only.
+    /// Connection IDs of a client that are kept (`quic_active_connection_id_limit`): two to five, for which the library
+    /// has room.
     pub active_connection_id_limit: u32,
     /// Datagrams leave in trains that the kernel or the network card splits (`quic_gso`).
     pub gso: bool,

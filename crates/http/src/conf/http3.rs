@@ -29,15 +29,16 @@ nowait_conf::directives! {
     /// serves the same name on the same port, so that browsers change to HTTP/3. Not if the response has an
     /// `Alt-Svc` field already, by `add_header` or from an upstream server. There is no such directive in nginx.
     http3_advertise: bool = "on", in HTTP | SERVER, args "on | off";
-    /// How many connection IDs of a client are stored per connection, at most. That of the address's default
-    /// server applies.
+    /// How many connection IDs of a client are stored per connection, at most: 2 to 5; other numbers count as the
+    /// nearest of them. That of the address's default server applies.
+    // nginx differs: it stores any number.
     quic_active_connection_id_limit: ConnectionIds = "2", in HTTP | SERVER, args "number";
     /// Sends several packets by one call (segmentation offload), if the kernel supports it. That of the
     /// address's default server applies.
     // nginx differs: off, which costs several times the CPU for a large response.
     quic_gso: bool = "on", in HTTP | SERVER, args "on | off";
-    /// A file with a secret of 32 bytes or more, from which the keys of address validation tokens, stateless
-    /// resets and connection IDs are derived. By default, one is generated at the start, and kept by reloads.
+    /// A file with a secret of 32 bytes or more, from which the keys of address validation tokens and stateless
+    /// resets are derived. By default, one is generated at the start, and kept by reloads and binary upgrades.
     /// Servers behind one address need the same file. That of the first address whose default server has one
     /// applies to all.
     quic_host_key: Option<HostKey>, in HTTP | SERVER, args "file";
@@ -74,6 +75,9 @@ const STREAMS_MAX: u32 = 65_535;
 /// The smallest `active_connection_id_limit` (RFC 9000, section 18.2).
 const CONNECTION_IDS_MIN: u32 = 2;
 
+/// The largest one: more IDs of a client serve nobody.
+const CONNECTION_IDS_MAX: u32 = 5;
+
 /// Bytes of `quic_host_key`, at least.
 const KEY_BYTES_MIN: usize = 32;
 
@@ -94,8 +98,7 @@ pub struct ConnectionIds(pub u32);
 
 impl Value for ConnectionIds {
     fn from_word(text: &[u8]) -> Result<Self, ValueError> {
-        // The protocol has no smaller limit.
-        Ok(Self(u32::from_word(text)?.max(CONNECTION_IDS_MIN)))
+        Ok(Self(u32::from_word(text)?.clamp(CONNECTION_IDS_MIN, CONNECTION_IDS_MAX)))
     }
 }
 
@@ -137,6 +140,7 @@ mod tests {
         assert_eq!(StreamsMax::from_word(b"64").unwrap(), StreamsMax(64));
         assert_eq!(StreamsMax::from_word(b"100000").unwrap(), StreamsMax(STREAMS_MAX));
         assert_eq!(ConnectionIds::from_word(b"1").unwrap(), ConnectionIds(2));
-        assert_eq!(ConnectionIds::from_word(b"7").unwrap(), ConnectionIds(7));
+        assert_eq!(ConnectionIds::from_word(b"4").unwrap(), ConnectionIds(4));
+        assert_eq!(ConnectionIds::from_word(b"7").unwrap(), ConnectionIds(5));
     }
 }

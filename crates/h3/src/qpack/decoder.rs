@@ -24,6 +24,8 @@ pub struct Decoder {
     acknowledged: u64,
     /// An incomplete instruction.
     partial: Vec<u8>,
+    /// Octets that it has at least: it is not looked at before it has as many.
+    needed: usize,
     /// Decoded strings of the current field.
     scratch: Vec<u8>,
     /// Instructions to be sent.
@@ -83,6 +85,25 @@ fn string<'b>(
     Ok((Literal::Decoded(start, scratch.len()), rest))
 }
 
+/// Octets that an incomplete instruction has at least, by the lengths of strings that have come: more than there are.
+/// Otherwise, an instruction that comes octet by octet would be read again for each of them.
+fn known_length(input: &[u8]) -> usize {
+    let behind = |rest: &[u8]| input.len() - rest.len();
+    let string_at = |at: usize, prefix: u32| {
+        let (length, rest) = read_long(input.get(at..)?, prefix).ok()?;
+        behind(rest).checked_add(usize::try_from(length).ok()?)
+    };
+    let name = match input.first() {
+        Some(0x80..) => read_long(input, 6).ok().map(|(_, rest)| behind(rest)),
+        Some(0x40..) => string_at(0, 5),
+        _ => None,
+    };
+    let value = name.and_then(|name| string_at(name, 7));
+    // A value has a length of one octet or more.
+    let known = value.or(name.map(|name| name.saturating_add(1)));
+    known.unwrap_or(0).max(input.len() + 1)
+}
+
 impl Decoder {
     /// The state at the beginning of a connection whose peer may choose a table of this size, of strings no longer than
     /// `string_max`.
@@ -94,6 +115,7 @@ impl Decoder {
             inserted: 0,
             acknowledged: 0,
             partial: Vec::new(),
+            needed: 0,
             scratch: Vec::new(),
             output: Vec::new(),
         }
@@ -112,6 +134,10 @@ impl Decoder {
             input
         } else {
             partial.extend_from_slice(input);
+            if partial.len() < self.needed {
+                self.partial = partial;
+                return Ok(());
+            }
             &partial
         };
         let mut rest = input;
@@ -125,7 +151,10 @@ impl Decoder {
                     return Err(QpackError::EntryTooLarge.into());
                 }
                 // The bound of a string bounds what is kept.
-                Err(Refused::Invalid(QpackError::Truncated)) => break,
+                Err(Refused::Invalid(QpackError::Truncated)) => {
+                    self.needed = known_length(rest);
+                    break;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -476,5 +505,56 @@ impl<'d> Section<'d> {
             }
         };
         Ok(FieldLine::with(name, value, Facts::of(name, value, token), sensitive))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Instructions with strings, whose first one fills most of the table.
+    fn instructions() -> Vec<u8> {
+        let mut all = Vec::new();
+        integer::write(&mut all, 0x20, 5, 4096);
+        // Insert with Literal Name, coded and plain, and with Name Reference, then Duplicate.
+        let mut name = Vec::new();
+        huffman::encode(&[b'n'; 300], &mut name);
+        integer::write(&mut all, 0x60, 5, name.len());
+        all.extend_from_slice(&name);
+        integer::write(&mut all, 0, 7, 1000);
+        all.extend_from_slice(&[b'v'; 1000]);
+        integer::write(&mut all, 0xc0, 6, 0);
+        integer::write(&mut all, 0, 7, 500);
+        all.extend_from_slice(&[b'w'; 500]);
+        integer::write(&mut all, 0, 5, 0);
+        all
+    }
+
+    #[test]
+    fn instructions_may_come_in_any_parts() {
+        let all = instructions();
+        for step in [1, 2, 3, 7, 100, 299, 1000, all.len()] {
+            let (mut decoder, mut allowed) = (Decoder::new(4096, 4096), 10);
+            for part in all.chunks(step) {
+                decoder.receive(part, &mut allowed).unwrap();
+            }
+            assert_eq!((decoder.inserted(), decoder.has_begun(), allowed), (3, false, 6), "{step}");
+        }
+    }
+
+    #[test]
+    fn an_incomplete_instruction_is_read_again_only_when_more_of_it_is_known() {
+        let all = instructions();
+        let (mut decoder, mut allowed) = (Decoder::new(4096, 4096), 10);
+        let mut waits = Vec::new();
+        for octet in &all {
+            decoder.receive(&[*octet], &mut allowed).unwrap();
+            if decoder.has_begun() && waits.last() != Some(&decoder.needed) {
+                waits.push(decoder.needed);
+            }
+        }
+        // Octets of lengths, then whole strings: not one wait for each octet.
+        assert!(waits.len() < 16, "{waits:?}");
+        assert!(all.len() > 1700);
     }
 }

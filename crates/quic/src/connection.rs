@@ -23,7 +23,9 @@ use quinn_proto::{self as quinn, VarInt};
 
 use crate::live::{Live, LiveState, Waiting};
 use crate::moved::MovedConnection;
-use crate::{ConnectionEvent, ConnectionLost, Dir, Read, ReadError, Side, StreamId, WriteError};
+use crate::{
+    ConnectionEvent, ConnectionLost, Dir, Directory, Read, ReadError, Side, StreamId, WriteError,
+};
 
 /// Measurements of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -355,6 +357,11 @@ impl Connection {
         if on {
             self.live.touch();
         }
+    }
+
+    /// The workers of its process, with their counters. `None`: its worker has ended.
+    pub fn directory(&self) -> Option<Arc<Directory>> {
+        self.live.endpoint.upgrade().map(|endpoint| endpoint.directory().clone())
     }
 
     /// Closes the connection with an error code of the application. Nothing more can be sent or received.

@@ -56,6 +56,16 @@ counters! {
     migrations,
     /// Times that segmentation offload was refused and switched off.
     gso_refused,
+    /// Connections closed by the application protocol: too many frames without effect.
+    floods_of_frames,
+    /// The same: too many streams that were opened to be reset.
+    floods_of_resets,
+    /// The same: too many insertions into a table of fields.
+    floods_of_insertions,
+    /// The same: too many bytes of incomplete or waiting heads.
+    floods_of_sections,
+    /// The same: what this side has to say is not read.
+    floods_unread,
     /// Connections ended by a panic of this program.
     panics,
 }

@@ -7,6 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,7 +15,8 @@ use nowait_front::servers::Virtual;
 use nowait_front::tls::Tls;
 use nowait_h3::server::ServerConnection;
 use nowait_h3::{
-    ConnectionError, CriticalStream, ErrorCode, Event, Limits, Priority, ReceiveStep, StreamId,
+    ConnectionError, CriticalStream, ErrorCode, Event, Flood, Limits, Priority, ReceiveStep,
+    StreamId,
 };
 use nowait_http::client::Client;
 use nowait_http::conf::ServerId;
@@ -190,11 +192,30 @@ impl Http3Connection {
         match result {
             Ok(value) => Some(value),
             Err(error) => {
-                self.failed.set(Some(error));
+                // The core repeats its error.
+                let is_first = self.failed.replace(Some(error)).is_none();
+                if let ConnectionError::Flood(flood) = error
+                    && is_first
+                {
+                    self.count_flood(flood);
+                }
                 self.streams.wake();
                 None
             }
         }
+    }
+
+    fn count_flood(&self, flood: Flood) {
+        let Some(directory) = self.transport.directory() else { return };
+        let counters = directory.counters();
+        let counter = match flood {
+            Flood::Frames => &counters.floods_of_frames,
+            Flood::Resets => &counters.floods_of_resets,
+            Flood::Insertions => &counters.floods_of_insertions,
+            Flood::Sections => &counters.floods_of_sections,
+            Flood::Unread => &counters.floods_unread,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A stream can't be read: the client has reset it, or the connection has ended.

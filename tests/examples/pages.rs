@@ -130,6 +130,21 @@ fn steering() {
     origin.finish();
 }
 
+#[test]
+fn dashboard() {
+    let text =
+        page("dashboard.md", "dashboard on;").replace("127.0.0.1:9145", "127.0.0.1:%%PORT%%");
+    let server = with(example(&text));
+    let page = server.get("/dashboard/");
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    let mut client = server.client();
+    client.send_get("/dashboard/events");
+    let first = client.read_some(4096);
+    assert!(first.starts_with(b"HTTP/1.1 200 OK"), "{}", String::from_utf8_lossy(&first));
+    assert_eq!(server.get("/status/findings").text(), "[]\n");
+    assert!(server.quit().success());
+}
+
 /// The names of metrics in a text.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

@@ -205,6 +205,36 @@ fn reports_arrive_over_http_2_and_tls() {
     });
 }
 
+/// What a filter holds back is sent with each report.
+#[test]
+fn compressed_reports_arrive_one_by_one() {
+    let site =
+        server(&format!("gzip on; gzip_http_version 1.0; gzip_types text/event-stream; {SITE}"));
+    on_each_driver(&site, |server| {
+        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = "GET /dash/events HTTP/1.0\r\nHost: a\r\nAccept-Encoding: gzip\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut bytes = Vec::new();
+        let mut text = String::new();
+        while text.matches("event: report").count() < 3 {
+            let mut piece = vec![0; 1 << 20];
+            let count = stream.read(&mut piece).unwrap();
+            assert!(count > 0, "ended after {} bytes", bytes.len());
+            bytes.extend_from_slice(&piece[..count]);
+            let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+                continue;
+            };
+            assert!(String::from_utf8_lossy(&bytes[..head]).contains("Content-Encoding: gzip"));
+            // Everything that has arrived so far, without the end.
+            let mut decoded = Vec::new();
+            let _ = flate2::read::GzDecoder::new(&bytes[head + 4..]).read_to_end(&mut decoded);
+            text = String::from_utf8_lossy(&decoded).into_owned();
+        }
+        assert_eq!(first_report(&text)["generation"], 1);
+    });
+}
+
 /// Reads nothing: it gets no more than fits into the sockets, and nobody else waits for it.
 #[test]
 fn a_slow_reader_gets_fewer_reports() {

@@ -28,6 +28,7 @@ fn dashboard() {
                 root %%DIR%%/html;
                 status_zone www;
                 location /dashboard/ { dashboard on interval=200ms; }
+                location /status/ { status_api; }
                 location /media/ { root %%DISK%%; aio threads=media; }
                 location /api/ { status_zone \"<b>bold</b>\"; limit_req zone=api; proxy_pass http://app; }
             }

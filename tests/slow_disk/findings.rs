@@ -1,5 +1,7 @@
 //! What the status says while a disk hangs: which disk it is, who waits for it, and what to do.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use nowait_testkit::slow_disk::{DiskOptions, Ops, SlowDisk};
@@ -83,6 +85,22 @@ fn a_disk_that_hangs_is_named(driver: Driver, workers: usize) {
     let text = nearly.and_then(|event| event["text"].as_str()).unwrap_or_default();
     assert!(text.contains("\"slow\" is nearly full") && text.contains(&place), "{events}");
     server.wait_log("the queue of thread pool \"slow\" is nearly full");
+
+    // The same in a terminal, by the text alone.
+    let url = format!("http://127.0.0.1:{}/status/", server.port());
+    let mut top = Command::new(env!("CARGO_BIN_EXE_nowait"));
+    let output = top.args(["top", "--once", "--interval", "0.2", &url]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said =
+        |words: [&str; 3]| text.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(said(["error", &place, "hangs: no operation has ended for"]), "{text}");
+    assert!(said(["error", "thread pool slow is nearly full", "11 clients"]), "{text}");
+    assert!(
+        text.lines()
+            .any(|line| line.trim_start().starts_with(&*place) && line.contains("hangs for")),
+        "{text}"
+    );
 
     gate.open();
     for (client, name) in waiting.iter_mut().zip(&names[1..]) {

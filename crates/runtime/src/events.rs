@@ -120,9 +120,14 @@ struct Ring {
     /// By number.
     events: VecDeque<Event>,
     last: u64,
+    /// How often each kind has happened, in the order of [`EventKind::ALL`].
+    counts: [u64; KINDS],
 }
 
-static RING: Mutex<Ring> = Mutex::new(Ring { events: VecDeque::new(), last: 0 });
+/// The number of kinds.
+const KINDS: usize = EventKind::ALL.len();
+
+static RING: Mutex<Ring> = Mutex::new(Ring::EMPTY);
 
 /// Writes a line about an event.
 type Listener = Box<dyn Fn(&Event) + Send + Sync>;
@@ -167,15 +172,23 @@ pub fn snapshot() -> Vec<Event> {
     ring().events.iter().cloned().collect()
 }
 
+/// How often each kind of event has happened, repetitions included.
+pub fn counts() -> Vec<(EventKind, u64)> {
+    EventKind::ALL.iter().copied().zip(ring().counts).collect()
+}
+
 /// Plain data, valid after every statement.
 fn ring() -> MutexGuard<'static, Ring> {
     RING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Ring {
+    const EMPTY: Ring = Ring { events: VecDeque::new(), last: 0, counts: [0; KINDS] };
+
     /// Adds an event, or counts it; returns it if it is new.
     fn add(&mut self, mut event: Event) -> Option<Event> {
         self.last += 1;
+        self.counts[event.kind as usize] += 1;
         event.number = self.last;
         event.first_ms = event.time_ms;
         let is_same = |old: &Event| old.kind == event.kind && old.subject == event.subject;
@@ -214,7 +227,7 @@ mod tests {
     }
 
     fn ring() -> Ring {
-        Ring { events: VecDeque::new(), last: 0 }
+        Ring::EMPTY
     }
 
     #[test]
@@ -229,6 +242,7 @@ mod tests {
         let last = ring.events.back().unwrap();
         assert_eq!((last.number, last.first_ms, last.count), (5, 1000, 3));
         assert_eq!(ring.events.len(), 3);
+        assert_eq!(ring.counts[EventKind::PeerDown as usize], 4);
         let later = last.time_ms + REPEAT_MS;
         assert!(ring.add(event(EventKind::PeerDown, "a", later)).is_some());
         assert_eq!(ring.events.len(), 4);

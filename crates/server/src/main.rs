@@ -52,6 +52,8 @@ mod settings;
 mod sockets;
 mod successors;
 mod tools;
+#[cfg(feature = "top")]
+mod top;
 mod watchdog;
 mod wire;
 mod worker;

@@ -1,4 +1,4 @@
-//! The tools: subcommands for people who write configurations. Each is a Cargo feature, and the server does
+//! The tools: subcommands for people who write configurations or look at a running server. Each is a Cargo feature, and the server does
 //! without any.
 //!
 //! Called by `commands` for their arguments, by `main` to run one, and by `features` for what is missing.
@@ -15,6 +15,8 @@ use crate::format_command::{self, FormatCommand};
 use crate::lint_command::{self, Lint};
 #[cfg(feature = "migrate")]
 use crate::migrate_command::{self, Migrate};
+#[cfg(feature = "top")]
+use crate::top::{self, Top};
 
 /// A tool with its arguments.
 pub struct ToolCall(Box<dyn FnOnce() -> Result<u8, String>>);
@@ -74,14 +76,23 @@ const TOOLS: &[Tool] = &[
             Ok(ToolCall(Box::new(move || explain.run())))
         },
     },
+    #[cfg(feature = "top")]
+    Tool {
+        arguments: top::arguments,
+        parse: |matches| {
+            let top = Top::of(matches);
+            Ok(ToolCall(Box::new(move || top.run())))
+        },
+    },
 ];
 
 /// Names of the tools, which are those of their features, and whether they are built in.
-pub const NAMES: [(&str, bool); 4] = [
+pub const NAMES: [(&str, bool); 5] = [
     ("explain", cfg!(feature = "explain")),
     ("fmt", cfg!(feature = "fmt")),
     ("lint", cfg!(feature = "lint")),
     ("migrate", cfg!(feature = "migrate")),
+    ("top", cfg!(feature = "top")),
 ];
 
 /// The subcommands of the tools.

@@ -42,10 +42,12 @@ fn ms(time: SystemTime) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The certificates as OpenMetrics: the time of their end, in seconds since 1970.
+/// As OpenMetrics: how often each kind of event has happened, and when certificates end, in seconds since 1970.
 pub fn openmetrics(report: &Report, text: &mut MetricsText) {
-    if report.certificates.is_empty() {
-        return;
+    text.family("nowait_events", "counter", "", "Events by kind, since the start.");
+    for (kind, count) in &report.event_counts {
+        let labels = [("kind", kind.name()), ("severity", kind.severity().name())];
+        text.sample("nowait_events_total", &labels, *count);
     }
     const NAME: &str = "nowait_certificate_not_after_timestamp_seconds";
     text.family(NAME, "gauge", "seconds", "When a certificate in use expires.");

@@ -155,6 +155,7 @@ fn collect(generation: &Contents, address: String) -> Report {
         limits: nowait_front::limit::decisions::snapshot(),
         certificates: certificates::snapshot(),
         events: nowait_runtime::events::snapshot(),
+        event_counts: nowait_runtime::events::counts(),
         address,
         loaded_ms: LOADED_MS.load(Ordering::Relaxed),
         time_ms: nowait_sys::clock::unix_ms(),

@@ -8,7 +8,7 @@ use nowait_front::sessions::SessionsReport;
 use nowait_front::tls::certificates::CertificateUse;
 use nowait_front::tls::kernel::KernelTotals;
 use nowait_http::counts::Totals;
-use nowait_runtime::events::Event;
+use nowait_runtime::events::{Event, EventKind};
 use nowait_runtime::fs::resident;
 use nowait_runtime::loops::LoopSnapshot;
 use nowait_runtime::mounts::MountSnapshot;
@@ -54,6 +54,8 @@ pub(super) struct Report {
     pub(super) certificates: Vec<CertificateUse>,
     /// Events, oldest first.
     pub(super) events: Vec<Event>,
+    /// How often each kind of event has happened.
+    pub(super) event_counts: Vec<(EventKind, u64)>,
     /// The address that the request was sent to.
     pub(super) address: String,
     /// When the newest configuration was put to use, in milliseconds since 1970.

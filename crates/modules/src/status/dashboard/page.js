@@ -431,6 +431,7 @@ function showNumbers(report) {
   showNumber("Operations on disks", number(report.file_systems.reduce((all, one) => all + one.in_progress, 0)));
   showNumber("TLS handshakes per second", number(rate(report.ssl.handshakes, then.ssl && then.ssl.handshakes)));
   showNumber("Handshakes failed", number(report.ssl.handshakes_failed));
+  if (report.stream) showNumber("TCP and UDP sessions", number(report.stream.sessions.active));
   showNumber("Resident files", number(report.resident_files.entries) + " · " + bytes(report.resident_files.bytes));
 }
 

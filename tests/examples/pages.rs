@@ -170,6 +170,26 @@ fn logs() {
 }
 
 #[test]
+fn error_logs_as_json() {
+    let text = page("logs.md", "filter=~upstream");
+    let mut server = with(example(&text).file("srv/site/a", "a"));
+    for path in ["/favicon.ico", "/x", "/y1"] {
+        assert_eq!(server.get(path).status, 404);
+    }
+    let all = server.wait_file("logs/error.json", "/y1");
+    let lines =
+        all.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect(line));
+    let missing: Vec<_> = lines.filter(|line| line["errno"] == 2).collect();
+    let message = format!("open() \"{}/srv/site/x\" failed", server.dir().display());
+    assert_eq!([&missing[1]["msg"], &missing[1]["tag"]], [message.as_str(), "www"]);
+    assert!(missing[1]["request_id"].as_str().is_some_and(|id| id.len() == 32), "{}", missing[1]);
+    let some = server.wait_file("logs/error.log", "/y1");
+    assert!(some.contains("/site/x") && !some.contains("favicon"), "{some}");
+    assert_eq!(server.read("logs/upstreams.log"), "");
+    server.stop();
+}
+
+#[test]
 fn a_reverse_proxy() {
     let origin =
         origin(["HTTP/1.1 200 OK\r\nContent-Length: 0", "HTTP/1.1 200 OK\r\nContent-Length: 0"]);

@@ -2,7 +2,7 @@
 
 use nowait_testkit::wait;
 
-use crate::stage::{ask, on_each_driver, server, site, wait_file};
+use crate::stage::{ask, on_each_driver, refused, server, site, wait_file};
 
 #[test]
 fn a_location_may_have_its_own_log_and_level() {
@@ -141,5 +141,108 @@ fn a_line_controls_no_terminal() {
         let controls: Vec<char> = log.chars().filter(|c| c.is_control() && *c != '\n').collect();
         assert_eq!(controls, [], "{log}");
         assert!(!log.contains(['\u{202e}', '\u{2028}']), "{log}");
+    });
+}
+
+/// Lines of a log in JSON.
+fn objects(log: &str) -> Vec<serde_json::Value> {
+    log.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+#[test]
+fn lines_may_be_json() {
+    let site = site(
+        r#"error_log_tag request_id $http_x_id;
+         error_log_tag none $arg_none;
+         server {
+             listen 127.0.0.1:%%PORT%%;
+             root %%DIR%%/html;
+             error_log %%DIR%%/own.json error json tag=web;
+             error_log %%DIR%%/tagged.log error tag=web;
+             location /up { proxy_pass http://127.0.0.1:1/x; }
+         }"#,
+    )
+    .allow_log("connect() failed");
+    on_each_driver(&site, |server| {
+        assert_eq!(ask(server, "/%22a%0d%1b", &["X-Id: \"7\"", "Referer: http://r/"]).status, 404);
+        assert_eq!(ask(server, "/up", &["X-Id: 8"]).status, 502);
+        let lines = objects(&wait_file(server, "own.json", "/up"));
+        let [missing, refused] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!(missing["level"], "error");
+        assert_eq!(missing["tag"], "web");
+        assert_eq!(missing["request_id"], "\"7\"");
+        assert_eq!(missing["errno"], 2);
+        assert_eq!(missing["errtext"], "No such file or directory");
+        let message = format!("open() \"{}/html/\"a\r\u{1b}\" failed", server.dir().display());
+        assert_eq!(missing["msg"], message);
+        assert_eq!(missing["client"], "127.0.0.1");
+        assert_eq!(missing["request"], "GET /%22a%0d%1b HTTP/1.1");
+        assert_eq!(missing["host"], "localhost");
+        assert_eq!(missing["referrer"], "http://r/");
+        assert!(missing["pid"].is_u64() && missing["tid"].is_u64() && missing["cnum"].is_u64());
+        assert!(missing["timestamp"].as_str().is_some_and(|time| time.len() == 25), "{missing}");
+        assert!(missing.get("none").is_none() && missing.get("truncated").is_none(), "{missing}");
+        assert_eq!(refused["upstream"], "http://127.0.0.1:1/x");
+        assert_eq!(refused["errno"], 111);
+        assert_eq!(refused["action"], "connecting to upstream");
+        assert!(wait_file(server, "tagged.log", "/up").contains(" [web] connect() failed"));
+    });
+}
+
+#[test]
+fn the_program_s_own_log_may_be_json() {
+    let site =
+        server("location / { return 200 ok; }").main("error_log %%DIR%%/main.json notice json;");
+    on_each_driver(&site, |server| {
+        ask(server, "/", &[]);
+        let log = wait_file(server, "main.json", "start worker process");
+        assert!(objects(&log).iter().all(|line| line["level"].is_string()), "{log}");
+    });
+}
+
+#[test]
+fn filters_choose_lines() {
+    let site = server(
+        "error_log %%DIR%%/all.log;
+         error_log %%DIR%%/only.log error filter=~*/WANTED;
+         error_log %%DIR%%/not.log error filter=!~/wanted;",
+    );
+    on_each_driver(&site, |server| {
+        for path in ["/a", "/wanted", "/last"] {
+            assert_eq!(ask(server, path, &[]).status, 404);
+        }
+        assert_eq!(wait_file(server, "all.log", "/last").lines().count(), 3);
+        let not = wait_file(server, "not.log", "/last");
+        assert!(not.lines().count() == 2 && !not.contains("/wanted"), "{not}");
+        let only = wait_file(server, "only.log", "/wanted");
+        assert!(only.lines().count() == 1, "{only}");
+    });
+    refused(&server("error_log %%DIR%%/x.log error filter=~(;"), "missing closing parenthesis");
+    refused(&server("error_log %%DIR%%/x.log rate=5;"), "invalid rate \"5\"");
+    refused(&server("error_log_tag a:b c;"), "invalid name \"a:b\" of a tag");
+}
+
+#[test]
+fn repetitions_are_counted_instead_of_written() {
+    let site = server(
+        "error_log %%DIR%%/own.log error rate=2r/s;
+         error_log %%DIR%%/all.log;
+         location /inner { }",
+    );
+    on_each_driver(&site, |server| {
+        // Locations share a directive's limit.
+        for path in ["/a", "/inner/b", "/c1", "/inner/d2", "/e"] {
+            assert_eq!(ask(server, path, &[]).status, 404);
+        }
+        wait_file(server, "all.log", "/e");
+        // The line comes although nothing else is logged.
+        let log = wait_file(server, "own.log", "left out");
+        let counts = log
+            .lines()
+            .filter_map(|line| line.split_once(" lines were left out")?.0.rsplit(' ').next());
+        let left_out: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();
+        let written = log.lines().filter(|line| line.contains(", client:")).count();
+        assert_eq!(written + left_out, 5, "{log}");
+        assert!(written >= 2 && log.contains("by \"rate\", the last: open() \""), "{log}");
     });
 }

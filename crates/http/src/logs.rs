@@ -3,6 +3,7 @@
 //! Request code calls [`access`] and [`Request::log`]; both only copy a line into the ring of the log
 //! writer.
 
+use std::cell::Cell;
 use std::fmt;
 
 use nowait_front::logs::{self, BlockLogs};
@@ -78,8 +79,9 @@ pub use crate::debug;
 /// The description of a request in error lines.
 struct About<'a>(&'a Request);
 
-impl Details for About<'_> {
-    fn append(&self, out: &mut Vec<u8>) {
+impl About<'_> {
+    /// Calls `with` with the parts.
+    fn describe(&self, with: &mut dyn FnMut(&RequestDetails<'_>)) {
         let request = self.0;
         let mut client = Vec::new();
         address::append_ip(request.peer(), &mut client);
@@ -96,7 +98,7 @@ impl Details for About<'_> {
         if let Some(state) = state {
             state.append_url(request.head().uri(), &mut upstream);
         }
-        let details = RequestDetails {
+        with(&RequestDetails {
             action: state.and_then(|state| state.action()),
             upstream: &upstream,
             client: &client,
@@ -105,8 +107,35 @@ impl Details for About<'_> {
             subrequest: if request.is_nested() { &request.uri().path } else { &[] },
             host: request.head().header(Known::Host),
             referrer: request.head().header(Known::Referer),
-        };
-        details.append(out);
+        });
+    }
+}
+
+impl Details for About<'_> {
+    fn append(&self, out: &mut Vec<u8>) {
+        self.describe(&mut |details| details.append(out));
+    }
+
+    fn fields(&self, field: &mut dyn FnMut(&str, &[u8])) {
+        thread_local! {
+            static IN_TAGS: Cell<bool> = const { Cell::new(false) };
+        }
+        self.describe(&mut |details| details.fields(field));
+        let request = self.0;
+        let tags = &request.location().log.error_log_tag;
+        // A variable may log a line itself, such as the failure of an expression: without tags.
+        if tags.is_empty() || IN_TAGS.replace(true) {
+            return;
+        }
+        let mut value = Vec::new();
+        for tag in tags {
+            value.clear();
+            tag.value.append(request, &mut value);
+            if !value.is_empty() {
+                field(&tag.name, &value);
+            }
+        }
+        IN_TAGS.set(false);
     }
 }
 

@@ -98,7 +98,17 @@ directives! {
     /// `emerg`. By default a daemon logs to `logs/error.log` under the prefix, and a program in the
     /// foreground to standard error. A message is one line: line breaks become spaces, and other
     /// control characters (also separators of lines and marks for the direction of text) `\xXX`.
-    error_log: Vec<ErrorLogTo>, in MAIN, args "file [level]";
+    ///
+    /// `json` or `format=json` writes objects with the members of NGINX Plus: `timestamp`, `level`, `pid`, `tid`,
+    /// `cnum` (the connection), `msg`, `errno`, `errtext`, `client`, `server`, `request`, `subrequest`, `upstream`,
+    /// `host`, `referrer` and `action`, as far as they are known; one that had to be shortened to 2 KB has
+    /// `"truncated":1`. `tag` adds a text to each line: `[text]` before the message, or a member. `filter` writes only
+    /// lines whose message, with client and request, matches a regular expression (PCRE2; `~*` ignores case), or with
+    /// `!` only those that do not. `rate` writes at most so many lines of one message per second (`5r/s`) or minute
+    /// (`30r/m`); when that time is over, a line tells how many were left out. Messages are the same if they differ
+    /// only in numbers and quoted text. It does not apply to messages of the master process.
+    error_log: Vec<ErrorLogTo>, in MAIN,
+    args "file [level] [json | format=json | format=text] [tag=text] [filter=[!]~[*]regex] [rate=number r/s|r/m]";
     /// Defines a pool of threads for work that may wait for a disk. While all threads are busy,
     /// tasks wait in the queue; when the queue is full, the request of a further task fails. The
     /// pool `default` has 32 threads and a queue of 65536 tasks unless it is redefined. The pool
@@ -456,7 +466,7 @@ pub fn resolve(cx: &mut Cx<'_>, main: &Scope, place: &ConfigPath) -> MainSetting
             }
             None => ErrorTarget::Stderr,
         };
-        error_logs.push(ErrorLogTo { target, level: Level::Error });
+        error_logs.push(ErrorLogTo { target, level: Level::Error, options: Default::default() });
     }
     let affinity = main.worker_cpu_affinity.map_or(Vec::new(), |affinity| match affinity {
         Affinity::Masks(masks) => {

@@ -14,6 +14,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use nowait_front::log::error::LineContext;
+use nowait_front::log::error_options::LineOptions;
 use nowait_front::log::time::with_now;
 use nowait_front::log::{escape, syslog};
 use nowait_sys::localtime::LocalTime;
@@ -35,6 +37,8 @@ pub struct Sink {
     pub to: Destination,
     /// The least severe level that is written.
     pub level: Level,
+    /// The form of lines, and a filter. Rates apply to requests alone.
+    pub options: LineOptions,
 }
 
 /// A destination of the main error log.
@@ -53,11 +57,32 @@ pub enum Destination {
     },
 }
 
-impl Sink {
-    /// A sink that writes to a syslog server.
-    pub fn syslog(options: &syslog::SyslogOptions, level: Level) -> Sink {
+impl Destination {
+    /// A syslog server.
+    pub fn syslog(options: &syslog::SyslogOptions) -> Destination {
         let socket = RefCell::new(syslog::SyslogSocket::new(options.server.clone()));
-        Sink { to: Destination::Syslog { options: options.clone(), socket }, level }
+        Destination::Syslog { options: options.clone(), socket }
+    }
+}
+
+impl Sink {
+    /// A sink of every line, in nginx's form.
+    fn plain(to: Destination, level: Level) -> Sink {
+        Sink { to, level, options: LineOptions::default() }
+    }
+
+    /// The line of a message; `None` if the filter does not let it pass.
+    fn render(&self, level: Level, message: &str) -> Option<String> {
+        if self.options.is_plain() {
+            return Some(render(level, message));
+        }
+        if !self.options.accepts(message.as_bytes()) {
+            return None;
+        }
+        let mut line = Vec::new();
+        let context = LineContext::default();
+        with_now(|now| self.options.render(&mut line, now, level, context, message.as_bytes()));
+        Some(String::from_utf8_lossy(&line).into_owned())
     }
 
     fn file(&self) -> Option<&Arc<LogFile>> {
@@ -84,7 +109,7 @@ pub struct StartupLog {
 impl StartupLog {
     /// A log to standard error only.
     pub fn stderr(level: Level) -> StartupLog {
-        StartupLog::to(Sink { to: Destination::Stderr, level })
+        StartupLog::to(Sink::plain(Destination::Stderr, level))
     }
 
     /// A log to the file that `-e` names, opened (and created) before the configuration is read. If that
@@ -94,7 +119,7 @@ impl StartupLog {
         let opened = log.process.open([(path.to_owned(), false)]).map(|mut files| files.pop());
         let why = match opened {
             Ok(Some((file, OpenResult::Yes))) => {
-                log.set_sinks(vec![Sink { to: Destination::File(Arc::new(file)), level }]);
+                log.set_sinks(vec![Sink::plain(Destination::File(Arc::new(file)), level)]);
                 return log;
             }
             Ok(Some((_, OpenResult::No(failure)))) => failure.message,
@@ -139,9 +164,9 @@ impl StartupLog {
     pub fn log(&self, level: Level, message: impl fmt::Display) {
         let message = message.to_string();
         let message = escape::line(&message);
-        let line = render(level, &message);
         let for_people = self.to_stderr && level <= Level::Warn;
         for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
+            let Some(line) = sink.render(level, &message) else { continue };
             // If the log itself cannot be written, there is nowhere to report it.
             let _ = match &sink.to {
                 Destination::File(file) => {
@@ -199,11 +224,11 @@ impl StartupLog {
     /// Writes a rendered text, one record per line, without copying it to standard error (the
     /// caller shows it there).
     pub fn log_file_only(&self, level: Level, message: impl fmt::Display) {
+        let message = message.to_string();
         for sink in self.sinks.iter().filter(|sink| sink.level >= level) {
-            if let Some(file) = sink.file() {
-                let time = LocalTime::now().error_log();
-                let line =
-                    format!("{time} [{level}] {}#{}: {message}\n", std::process::id(), thread_id());
+            if let Some(file) = sink.file()
+                && let Some(line) = sink.render(level, &message)
+            {
                 file.write(line.as_bytes());
             }
         }
@@ -299,7 +324,7 @@ mod tests {
         server.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         let text = format!("server={},tag=web,nohostname", server.local_addr().unwrap());
         let options = syslog::SyslogOptions::parse(&text, "host", &|_, _| None).unwrap();
-        let mut log = StartupLog::to(Sink::syslog(&options, Level::Notice));
+        let mut log = StartupLog::to(Sink::plain(Destination::syslog(&options), Level::Notice));
         log.set_stderr_copy(false);
         log.log(Level::Info, "not this");
         log.log(Level::Notice, "start worker processes");

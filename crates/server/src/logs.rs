@@ -223,9 +223,9 @@ pub fn sinks(error_logs: &[ErrorLogTo], file: impl Fn(&Path) -> Option<Arc<LogFi
         let to = match &error_log.target {
             ErrorTarget::Stderr => Destination::Stderr,
             ErrorTarget::File(path) => Destination::File(file(path)?),
-            ErrorTarget::Syslog(options) => return Some(Sink::syslog(options, level)),
+            ErrorTarget::Syslog(options) => Destination::syslog(options),
         };
-        Some(Sink { to, level })
+        Some(Sink { to, level, options: error_log.options.clone() })
     };
     error_logs.iter().filter_map(sink).collect()
 }

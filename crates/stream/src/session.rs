@@ -342,6 +342,20 @@ impl Details for LogContext<'_> {
             out.extend_from_slice(format!(", {}", session.totals()).as_bytes());
         }
     }
+
+    fn fields(&self, field: &mut dyn FnMut(&str, &[u8])) {
+        let session = self.0;
+        if let Some(action) = session.action.get() {
+            field("action", action.as_bytes());
+        }
+        let mut client = Vec::new();
+        address::append_ip(session.peer(), &mut client);
+        field("client", &client);
+        field("server", session.listen.to_string().as_bytes());
+        if let Some(last) = session.last_try() {
+            field("upstream", last.name().to_string().as_bytes());
+        }
+    }
 }
 
 impl Drop for Session {

@@ -14,11 +14,12 @@ use nowait_variables::{Index, Table};
 
 use super::directives::{AccessLog, Destination, ErrorLogTo, ErrorTarget, LogFileCache};
 use super::error::Output;
+use super::error_options::LineOptions;
 use super::format::CompiledFormat;
 use super::syslog;
 use super::time;
 use super::writer::{Buffering, OpenFileCache, Sink, Writer};
-use super::{Formats, Level, Logged};
+use super::{Formats, Logged};
 
 /// Gives the file of a path that the master opened, once; `None` from then on, and for paths that it
 /// did not open.
@@ -247,23 +248,27 @@ impl ErrorLogTo {
 
     /// Connects the log to the writer.
     pub fn open(&self, writer: &Writer, opened: OpenedFiles<'_>) -> Output {
-        let level: Level = self.level;
-        match &self.target {
+        let (sink, syslog) = match &self.target {
             ErrorTarget::File(path) => {
-                let sink = writer.file(path, opened(path), Buffering::default());
-                Output { sink, level, syslog: None }
+                (writer.file(path, opened(path), Buffering::default()), None)
             }
-            ErrorTarget::Stderr => Output { sink: writer.stderr(), level, syslog: None },
-            ErrorTarget::Syslog(options) => {
-                Output { sink: writer.syslog(options), level, syslog: Some(options.clone()) }
-            }
+            ErrorTarget::Stderr => (writer.stderr(), None),
+            ErrorTarget::Syslog(options) => (writer.syslog(options), Some(options.clone())),
+        };
+        let output = Output { sink, level: self.level, syslog, options: self.options.clone() };
+        if let Some(rate) = &self.options.rate {
+            // Without the limit itself, which would keep it alive.
+            let options = LineOptions { rate: None, ..self.options.clone() };
+            writer.report_left_out(rate, Output { options, ..output.clone() });
         }
+        output
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::Level;
     use crate::log::directives::AccessLogTo;
     use crate::log::error::ErrorLog;
     use crate::log::format::{Escape, LogFormat};
@@ -351,7 +356,7 @@ mod tests {
         assert!(datagram.starts_with("<190>") && datagram.ends_with(" nginx: /1"), "{datagram}");
 
         let target = ErrorTarget::File(dir.join("errors"));
-        let error_log = ErrorLogTo { target, level: Level::Error };
+        let error_log = ErrorLogTo { target, level: Level::Error, options: LineOptions::default() };
         let error_log = ErrorLog::new(vec![error_log.open(&writer, &mut |_| None)]);
         crate::error_log!(error_log, Level::Error, Default::default(), "seen");
         crate::error_log!(error_log, Level::Warn, Default::default(), "not seen");

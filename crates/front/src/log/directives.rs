@@ -17,6 +17,7 @@ use nowait_conf::{
     Cx, Diagnostic, Msec, Node, Seconds, Setting, Size, Template, Value, Word, arity, number,
 };
 
+use super::error_options::{self, LineOptions};
 use super::format::{Escape, LogFormat};
 use super::syslog;
 use super::writer::{Buffering, OpenFileCache};
@@ -378,6 +379,8 @@ pub struct ErrorLogTo {
     pub target: ErrorTarget,
     /// The least severe level that is written.
     pub level: Level,
+    /// The form of lines, and which of them are written.
+    pub options: LineOptions,
 }
 
 /// The destination of error lines.
@@ -395,7 +398,7 @@ impl Setting for ErrorLogTo {
     const ARITY: arity::Arity = arity::at_least(1);
 
     fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let [word, levels @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
+        let [word, parameters @ ..] = node.args.as_slice() else { return Err(node.arity_error()) };
         let target = if *word == "stderr" {
             ErrorTarget::Stderr
         } else if word.text.starts_with(b"memory:") {
@@ -409,41 +412,9 @@ impl Setting for ErrorLogTo {
         } else {
             ErrorTarget::File(path_of(cx.paths().full(&word.text)))
         };
-        Ok(ErrorLogTo { target, level: parse_levels(levels)? })
+        let (level, options) = error_options::parse(parameters)?;
+        Ok(ErrorLogTo { target, level, options })
     }
-}
-
-/// Selectable parts of nginx's debug log; here they all mean `debug`.
-const DEBUG_PARTS: [&str; 7] = [
-    "debug_core",
-    "debug_alloc",
-    "debug_mutex",
-    "debug_event",
-    "debug_http",
-    "debug_mail",
-    "debug_stream",
-];
-
-/// The level behind the file of `error_log`; `error` without one.
-pub fn parse_levels(words: &[Word]) -> Result<Level, Diagnostic> {
-    const EXPECTED: &str = "debug, info, notice, warn, error, crit, alert or emerg";
-    let (mut level, mut parts) = (None, false);
-    for word in words {
-        if let Some(found) = Level::from_name(&word.text) {
-            if level.is_some() {
-                return Err(word.error(format!("duplicate log level \"{word}\"")));
-            }
-            level = Some(found);
-            continue;
-        }
-        let is_part = DEBUG_PARTS.iter().any(|part| *word == *part);
-        if !is_part || (level.is_some() && !parts) {
-            let message = format!("invalid log level \"{word}\"");
-            return Err(word.error(message).expected(EXPECTED));
-        }
-        (level, parts) = (Some(Level::Debug), true);
-    }
-    Ok(level.unwrap_or(Level::Error))
 }
 
 #[cfg(test)]

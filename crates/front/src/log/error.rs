@@ -3,12 +3,16 @@
 //! An [`ErrorLog`] has the destinations of one context of the configuration. Callers ask
 //! [`ErrorLog::enabled`] first, which is one comparison, and pay for formatting only then. The line
 //! is `YYYY/MM/DD HH:MM:SS [level] PID#TID: *CONNECTION message (2: No such file or directory),
-//! client: …`, at most [`LINE_MAX`] bytes.
+//! client: …`, or a JSON object, at most [`LINE_MAX`] bytes.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, Write};
+use std::time::Instant;
 
+use super::error_json::{self, Preamble};
+use super::error_options::LineOptions;
+use super::error_rate::{LeftOut, Verdict};
 use super::escape;
 use super::syslog;
 use super::time;
@@ -32,6 +36,8 @@ pub struct Output {
     pub level: Level,
     /// Set for a syslog destination: lines get its header instead of a line feed.
     pub syslog: Option<syslog::SyslogOptions>,
+    /// The form of lines, and which of them are written.
+    pub options: LineOptions,
 }
 
 /// The parts of a line besides its message.
@@ -51,6 +57,9 @@ pub struct LineContext<'a> {
 pub trait Details {
     /// Appends `, client: …` and so on.
     fn append(&self, out: &mut Vec<u8>);
+
+    /// Names the same parts one by one, for lines in JSON.
+    fn fields(&self, field: &mut dyn FnMut(&str, &[u8]));
 }
 
 /// The usual [`Details`], in nginx's order. Empty parts are left out.
@@ -100,6 +109,23 @@ impl Details for RequestDetails<'_> {
             }
         }
     }
+
+    fn fields(&self, field: &mut dyn FnMut(&str, &[u8])) {
+        for (name, value) in [
+            ("action", self.action.map(str::as_bytes)),
+            ("client", Some(self.client)),
+            ("server", Some(self.server)),
+            ("request", Some(self.request)),
+            ("subrequest", Some(self.subrequest)),
+            ("upstream", Some(self.upstream)),
+            ("host", self.host),
+            ("referrer", self.referrer),
+        ] {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                field(name, value);
+            }
+        }
+    }
 }
 
 /// The error logs of one context.
@@ -122,7 +148,7 @@ impl ErrorLog {
 
     /// To standard error, written at once: until there is a configuration.
     pub fn stderr(level: Level) -> ErrorLog {
-        ErrorLog::new(vec![Output { sink: Sink::stderr(), level, syslog: None }])
+        ErrorLog::new(vec![Output::plain(Sink::stderr(), level)])
     }
 
     /// Whether a message of this level would be written anywhere.
@@ -155,26 +181,130 @@ impl ErrorLog {
         entry: LineContext<'_>,
         message: fmt::Arguments<'_>,
     ) {
-        time::with_now(|now| {
-            line.clear();
-            render(line, &now.error, level, entry, message);
-            for output in &self.outputs {
-                if level > output.level && !entry.debug_connection {
-                    continue;
-                }
-                match &output.syslog {
-                    None => output.sink.write(line),
-                    Some(options) => {
-                        let mut datagram = Vec::with_capacity(line.len() + 64);
-                        options.push_header(&mut datagram, level, &now.syslog);
-                        datagram.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
-                        datagram.truncate(SYSLOG_MAX);
-                        output.sink.write(&datagram)
-                    }
-                };
+        // The plain form is rendered once for all destinations that have it.
+        line.clear();
+        for output in &self.outputs {
+            if level > output.level && !entry.debug_connection {
+                continue;
             }
+            if !output.options.is_plain() {
+                output.write_chosen(level, entry, message);
+                continue;
+            }
+            time::with_now(|now| {
+                if line.is_empty() {
+                    render(line, &now.error, level, entry, None, message);
+                }
+                output.put(level, &now.syslog, line);
+            });
+        }
+    }
+}
+
+impl Output {
+    /// Every line, in nginx's form.
+    pub fn plain(sink: Sink, level: Level) -> Output {
+        Output { sink, level, syslog: None, options: LineOptions::default() }
+    }
+
+    /// Hands a line to the log.
+    fn put(&self, level: Level, syslog_time: &str, line: &[u8]) {
+        match &self.syslog {
+            None => self.sink.write(line),
+            Some(options) => {
+                let mut datagram = Vec::with_capacity(line.len() + 64);
+                options.push_header(&mut datagram, level, syslog_time);
+                datagram.extend_from_slice(line.strip_suffix(b"\n").unwrap_or(line));
+                datagram.truncate(SYSLOG_MAX);
+                self.sink.write(&datagram)
+            }
+        };
+    }
+
+    /// Writes a message in the form of this log, unless it is filtered out or comes too often.
+    fn write_chosen(&self, level: Level, entry: LineContext<'_>, message: fmt::Arguments<'_>) {
+        let mut text = Vec::new();
+        push_message(&mut text, message);
+        if self.options.filter.is_some()
+            && !self.options.accepts(&with_context(&text, level, entry))
+        {
+            return;
+        }
+        if let Some(rate) = &self.options.rate {
+            match rate.judge(Instant::now(), level, &text) {
+                Verdict::Write => {}
+                Verdict::LeaveOut => return,
+                Verdict::LeaveOutFirst => return self.sink.wake_writer(),
+            }
+        }
+        self.put_message(level, entry, &text);
+    }
+
+    fn put_message(&self, level: Level, entry: LineContext<'_>, text: &[u8]) {
+        let mut line = Vec::new();
+        time::with_now(|now| {
+            self.options.render(&mut line, now, level, entry, text);
+            self.put(level, &now.syslog, &line);
         });
     }
+
+    /// Writes how many repetitions of a message were left out.
+    pub(super) fn put_left_out(&self, left_out: &LeftOut) {
+        let LeftOut { count, level, sample } = left_out;
+        let sample = String::from_utf8_lossy(sample);
+        let text = format!("{count} lines were left out by \"rate\", the last: {sample}");
+        self.put_message(*level, LineContext::default(), text.as_bytes());
+    }
+}
+
+impl LineOptions {
+    /// Appends a line with its line feed.
+    pub fn render(
+        &self,
+        line: &mut Vec<u8>,
+        now: &time::Stamps,
+        level: Level,
+        entry: LineContext<'_>,
+        message: &[u8],
+    ) {
+        if self.json {
+            let (process, thread) = ids();
+            let tag = self.tag.as_deref();
+            let preamble = Preamble { iso8601: &now.iso8601, level, process, thread, tag };
+            error_json::push_line(line, preamble, entry, message);
+        } else {
+            let message = String::from_utf8_lossy(message);
+            let tag = self.tag.as_deref();
+            render(line, &now.error, level, entry, tag, format_args!("{message}"));
+        }
+    }
+}
+
+/// The text that filters see: the message, the system's error, the client and the request.
+fn with_context(message: &[u8], level: Level, entry: LineContext<'_>) -> Vec<u8> {
+    let mut text = message.to_vec();
+    if let Some(error) = entry.os_error {
+        let _ = write!(text, "{}", OsError(error));
+    }
+    if let Some(details) = entry.details.filter(|_| level != Level::Debug) {
+        details.append(&mut text);
+    }
+    text
+}
+
+fn push_message(out: &mut Vec<u8>, message: fmt::Arguments<'_>) {
+    if out.write_fmt(message).is_err() {
+        out.extend_from_slice(b"(unprintable)");
+    }
+}
+
+/// The numbers of this process and thread.
+fn ids() -> (u32, i32) {
+    thread_local! {
+        static IDS: (u32, i32) =
+            (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get());
+    }
+    IDS.with(|ids| *ids)
 }
 
 impl LogReport for ErrorLog {
@@ -188,20 +318,19 @@ fn render(
     time: &str,
     level: Level,
     entry: LineContext<'_>,
+    tag: Option<&str>,
     message: fmt::Arguments<'_>,
 ) {
-    thread_local! {
-        static IDS: (u32, i32) =
-            (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get());
+    let (process, thread) = ids();
+    // Writing to a vector cannot fail.
+    let _ = write!(line, "{time} [{level}] {process}#{thread}: ");
+    if let Some(number) = entry.connection {
+        let _ = write!(line, "*{number} ");
     }
-    let (process, thread) = IDS.with(|ids| *ids);
-    let written = match entry.connection {
-        Some(number) => write!(line, "{time} [{level}] {process}#{thread}: *{number} {message}"),
-        None => write!(line, "{time} [{level}] {process}#{thread}: {message}"),
-    };
-    if written.is_err() {
-        line.extend_from_slice(b"(unprintable)");
+    if let Some(tag) = tag {
+        let _ = write!(line, "[{tag}] ");
     }
+    push_message(line, message);
     if let Some(error) = entry.os_error {
         if line.len() > LINE_MAX - OS_ERROR_ROOM {
             line.truncate(LINE_MAX - OS_ERROR_ROOM);
@@ -256,7 +385,7 @@ mod tests {
 
         fn output(&self, level: Level) -> Output {
             let sink = Sink::direct(File::create(&self.0).unwrap());
-            Output { sink, level, syslog: None }
+            Output::plain(sink, level)
         }
 
         fn lines(&self) -> Vec<String> {

@@ -9,10 +9,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use super::error_rate::RateLimit;
 use super::ring::Ring;
 use super::target::{LogTarget, write_log};
 use super::writer::{Buffering, RING_BYTES};
@@ -127,6 +128,8 @@ pub(super) struct WriterState {
     pub(super) written: Condvar,
     pub(super) stop: AtomicBool,
     pub(super) reporter: Mutex<Option<Arc<dyn LogReport>>>,
+    /// Limits of error logs, whose ended windows the coordinator reports.
+    pub(super) rates: Mutex<Vec<Weak<RateLimit>>>,
 }
 
 #[derive(Default)]
@@ -153,6 +156,7 @@ impl WriterState {
             written: Condvar::new(),
             stop: AtomicBool::new(false),
             reporter: Mutex::new(None),
+            rates: Mutex::default(),
         }
     }
 
@@ -203,12 +207,29 @@ impl LogReport for WriterState {
     }
 }
 
+/// Reports what limits of error logs have left out. Returns the time until the next window ends.
+fn report_rates(shared: &WriterState) -> Option<Duration> {
+    let mut rates = Vec::new();
+    lock(&shared.rates).retain(|rate| {
+        let rate = rate.upgrade();
+        rates.extend(rate.clone());
+        rate.is_some()
+    });
+    let now = Instant::now();
+    let next = rates.iter().filter_map(|rate| rate.report(now)).min();
+    next.map(|next| next.duration_since(now))
+}
+
 /// The coordinator: gives due logs to writing threads, and more threads when those are stuck.
 pub(super) fn coordinate(shared: &Arc<WriterState>) {
     let mut pace = Pace::new();
     while !shared.stop.load(SeqCst) {
         pace.wait();
-        let next = dispatch(shared);
+        let rates = report_rates(shared);
+        let next = match (dispatch(shared), rates) {
+            (Some(logs), Some(rates)) => Some(logs.min(rates)),
+            (logs, rates) => logs.or(rates),
+        };
         match next {
             Some(wait) => thread::park_timeout(wait),
             None => thread::park(),

@@ -21,6 +21,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use super::error::Output;
+use super::error_rate::{LeftOut, RateLimit};
 pub use super::paths::OpenFileCache;
 use super::paths::{self, PathFiles};
 use super::target::{LogTarget, Switch};
@@ -151,6 +153,13 @@ impl Sink {
         }
     }
 
+    /// Has the writer look after the rates of logs.
+    pub(super) fn wake_writer(&self) {
+        if let SinkKind::Queued(user) = &self.0 {
+            user.coordinator.unpark();
+        }
+    }
+
     /// Lines lost so far.
     pub fn lost(&self) -> u64 {
         match &self.0 {
@@ -206,6 +215,14 @@ impl Writer {
         let sink = self.sink(log.clone());
         logs.push(log);
         sink
+    }
+
+    /// Reports what a limit leaves out, to the first log that is opened with it, for as long as it is in use.
+    pub(super) fn report_left_out(&self, rate: &Arc<RateLimit>, output: Output) {
+        let report = Box::new(move |left_out: &LeftOut| output.put_left_out(left_out));
+        if rate.reports.set(report).is_ok() {
+            lock(&self.shared.rates).push(Arc::downgrade(rate));
+        }
     }
 
     /// Standard error, through the writer: it may be a pipe without a reader.

@@ -1,11 +1,12 @@
-//! The rows of request logs: `log_format`, `access_log`, `open_log_file_cache`, and `error_log` below the
-//! main context. `nowait_front::log` interprets them. nginx: `ngx_http_log_module`.
+//! The rows of request logs: `log_format`, `access_log`, `open_log_file_cache`, and `error_log` and `error_log_tag`
+//! below the main context. `nowait_front::log` interprets them. nginx: `ngx_http_log_module`.
 
-use nowait_conf::{Cx, Scope};
+use nowait_conf::{Cx, Diagnostic, Node, Scope, Setting, arity};
 use nowait_front::log::access::AccessLogs;
 use nowait_front::log::directives::{AccessLog, ErrorLogTo, LogFileCache, log_format};
 
-use crate::variables::complex::HttpVariables;
+use crate::conf::values::complex;
+use crate::variables::complex::{Complex, HttpVariables};
 
 /// The log of configurations without `access_log`, below the prefix.
 pub const DEFAULT_ACCESS_LOG: &str = "logs/access.log";
@@ -32,8 +33,37 @@ nowait_conf::directives! {
     /// Writes messages about requests to a file, to standard error (`stderr`) or to a syslog server
     /// (`syslog:`), from this level on (`error`): `debug`, `info`, `notice`, `warn`, `error`,
     /// `crit`, `alert` or `emerg`. Several may be given. Without any, the log of the main context
-    /// is used. That of the `http` block also gets messages about certificates and health checks.
-    error_log: Vec<ErrorLogTo>, in HTTP | SERVER | LOCATION, args "file [level]";
+    /// is used. That of the `http` block also gets messages about certificates and health checks. The other
+    /// parameters are those of `error_log` in the main context.
+    error_log: Vec<ErrorLogTo>, in HTTP | SERVER | LOCATION,
+    args "file [level] [json | format=json | format=text] [tag=text] [filter=[!]~[*]regex] [rate=number r/s|r/m]";
+    /// Adds a member with this name and value to lines of error logs in JSON that are about a request. Lines without
+    /// a value do not have it.
+    error_log_tag: Vec<ErrorLogTag>, in HTTP | SERVER | LOCATION, args "name value";
+}
+
+/// One `error_log_tag`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorLogTag {
+    /// The name of the member.
+    pub name: Box<str>,
+    /// Its value.
+    pub value: Complex,
+}
+
+impl Setting for ErrorLogTag {
+    const ARITY: arity::Arity = arity::exactly(2);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let [name, value] = node.args.as_slice() else { return Err(node.arity_error()) };
+        let is_plain =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+        if name.text.is_empty() || !name.text.iter().copied().all(is_plain) {
+            let error = name.error(format!("invalid name \"{name}\" of a tag"));
+            return Err(error.expected("letters, digits, \"_\", \"-\" and \".\""));
+        }
+        Ok(Self { name: name.to_str()?.into(), value: complex(value, cx)? })
+    }
 }
 
 nowait_conf::rows! {

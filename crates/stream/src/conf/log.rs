@@ -20,8 +20,10 @@ nowait_conf::directives! {
     open_log_file_cache: LogFileCache = "off", in STREAM | STREAM_SERVER,
     args "max=number [inactive=time] [min_uses=number] [valid=time] | off";
     /// Writes messages about sessions to a file, to standard error (`stderr`) or to a syslog server
-    /// (`syslog:`), from this level on. Without any, the log of the main context is used.
-    error_log: Vec<ErrorLogTo>, in STREAM | STREAM_SERVER, args "file [level]";
+    /// (`syslog:`), from this level on. Without any, the log of the main context is used. The other parameters
+    /// are those of `error_log` in the main context.
+    error_log: Vec<ErrorLogTo>, in STREAM | STREAM_SERVER,
+    args "file [level] [json | format=json | format=text] [tag=text] [filter=[!]~[*]regex] [rate=number r/s|r/m]";
 }
 
 nowait_conf::rows! {

@@ -147,11 +147,14 @@ fn metrics_are_openmetrics() {
 #[test]
 fn time_in_pools_is_accounted_to_the_request() {
     let site = site_with(&format!(
-        "log_format spent '$uri $pool_wait_time $pool_service_time';
+        "log_format spent '$uri $pool_wait_time $pool_service_time $disk_wait_time';
+        log_format phases '$uri [$pool_name] $loop_delay $request_phase_times';
         server {{
             listen 127.0.0.1:%%PORT%%;
             root %%DIR%%/html;
             access_log %%DIR%%/spent.log spent;
+            access_log %%DIR%%/phases.log phases;
+            location /up {{ proxy_pass http://127.0.0.1:%%PORT%%/fresh.txt; }}
             {SITE}
         }}"
     ))
@@ -168,7 +171,20 @@ fn time_in_pools_is_accounted_to_the_request() {
             line.split(' ').skip(1).map(|time| time.parse().unwrap()).collect()
         };
         assert!(of("/fresh.txt").iter().all(|time| *time > 0.0), "{log}");
-        assert_eq!(of("/metrics"), [0.0, 0.0], "{log}");
+        let [waited, served, both] = of("/fresh.txt")[..] else { panic!("{log}") };
+        assert!((waited + served - both).abs() < 2e-6, "{log}");
+        assert_eq!(of("/metrics"), [0.0; 3], "{log}");
+        assert_eq!(server.get("/up").text(), "text");
+        let log = wait_file(server, "phases.log", "/up");
+        let line = |uri: &str| log.lines().find(|line| line.starts_with(uri)).expect(uri);
+        assert!(line("/spent").contains(" [] 0.000 received="), "{log}");
+        assert!(line("/fresh.txt").starts_with("/fresh.txt [default] "), "{log}");
+        let (_, times) = line("/up").split_once(" received=").unwrap();
+        let names: Vec<&str> =
+            times.split(' ').filter_map(|time| Some(time.split_once('=')?.0)).collect();
+        let known =
+            ["queue", "connect", "upstream", "pool_wait", "disk", "response", "sending", "total"];
+        assert_eq!(names, known, "{log}");
     });
 }
 

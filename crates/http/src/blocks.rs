@@ -545,6 +545,9 @@ impl Build<'_> {
         let body = body::BodyConf::resolve(cx, chain);
         cx.global::<body::TempPaths>().add(&body.client_body_temp_path);
         let mut parts = LocationBuilder::new(self.in_server_with_locations, self.next());
+        if cx.global::<Table>().mentions("request_phase_times") {
+            parts.note_times();
+        }
         self.modules.build(cx, chain, &mut parts);
         let handler = content.as_ref().map(|content| content.make(cx, chain, &mut parts));
         let (follows_rfcs, takes_connect) = (parts.follows_rfcs, parts.takes_connect);

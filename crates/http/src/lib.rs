@@ -56,6 +56,7 @@ pub mod special_pages;
 pub mod subject;
 pub mod subrequest;
 pub mod temp_file;
+pub mod timeline;
 pub mod trace;
 pub mod upstream_state;
 pub mod variables;

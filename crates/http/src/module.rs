@@ -321,6 +321,8 @@ pub struct LocationBuilder {
     pub follows_rfcs: bool,
     /// CONNECT has a meaning here: `tunnel_pass`.
     pub takes_connect: bool,
+    /// [`note_times`](Self::note_times) was called.
+    pub(crate) notes_times: bool,
     /// Number of the first of the locations inside.
     first: u32,
     /// Their settings.

@@ -4,10 +4,12 @@
 //! that the longest turn can be attributed. Read by status pages from other threads. Never: takes
 //! locks on the loop's usual path.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use crate::time::turn;
 
 use crate::events::{self, EventKind};
 
@@ -18,8 +20,34 @@ pub const LONG_TURN_NS: u64 = 50_000_000;
 /// last one counts all longer turns.
 pub const BUCKETS: usize = 24;
 
+/// Turns from this time on are kept for [`delay_since`].
+const LONG_TURN: Duration = Duration::from_millis(1);
+
+/// Long turns that a loop remembers.
+const LONG_TURNS_MAX: usize = 64;
+
+/// The last long turns of a loop: when each ended, and how long it was.
+struct LongTurns {
+    turns: [Option<(Instant, Duration)>; LONG_TURNS_MAX],
+    next: usize,
+}
+
 thread_local! {
     static LABEL: Cell<&'static str> = const { Cell::new("") };
+    static LONG_TURNS: RefCell<LongTurns> =
+        const { RefCell::new(LongTurns { turns: [None; LONG_TURNS_MAX], next: 0 }) };
+}
+
+/// Time that turns of this thread's loop of at least a millisecond have taken since `start`, the present one
+/// included: nothing else was served meanwhile. Only the last 64 such turns are known.
+pub fn delay_since(start: Instant) -> Duration {
+    let ended: Duration = LONG_TURNS.with_borrow(|long| {
+        let after = long.turns.iter().flatten().filter(|(end, _)| *end > start);
+        // A turn that began before is counted from `start`.
+        after.map(|(end, time)| (*time).min(end.saturating_duration_since(start))).sum()
+    });
+    let present = turn::begun().map_or(Duration::ZERO, |begun| begun.max(start).elapsed());
+    if present >= LONG_TURN { ended + present } else { ended }
 }
 
 /// Names the work that the current task is about to do, such as a handler's name. The label stays
@@ -62,6 +90,9 @@ impl Blocked {
         let add = |to: &AtomicU64, more| to.store(to.load(Relaxed).wrapping_add(more), Relaxed);
         add(&self.buckets[bucket(ns)], 1);
         add(&self.total_ns, ns);
+        if ns >= LONG_TURN.as_nanos() as u64 {
+            remember(Duration::from_nanos(ns));
+        }
         if ns > self.longest_ns.load(Relaxed) {
             self.longest_ns.store(ns, Relaxed);
             *self.longest_label.lock().unwrap_or_else(PoisonError::into_inner) = label();
@@ -109,6 +140,15 @@ impl BlockedSnapshot {
     }
 }
 
+#[cold]
+fn remember(time: Duration) {
+    LONG_TURNS.with_borrow_mut(|long| {
+        let at = long.next % LONG_TURNS_MAX;
+        long.turns[at] = Some((Instant::now(), time));
+        long.next = at + 1;
+    });
+}
+
 fn bucket(ns: u64) -> usize {
     let us = ns / 1000;
     ((u64::BITS - us.leading_zeros()) as usize).min(BUCKETS - 1)
@@ -153,6 +193,25 @@ mod tests {
         assert_eq!(bucket(4_000), 3);
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
         assert_eq!(BlockedSnapshot::bound_us(3), Some(8));
+    }
+
+    #[test]
+    fn long_turns_are_remembered() {
+        let start = Instant::now();
+        let mut timer = TurnTimer::new(Arc::default());
+        for ns in [999_999, 2_000_000, 3_000_000] {
+            timer.turn_begin(0);
+            timer.turn_end(ns);
+        }
+        // No more of a turn counts than the part since the start.
+        assert!(delay_since(start) <= 2 * start.elapsed());
+        let before = start.checked_sub(Duration::from_secs(1)).unwrap();
+        assert_eq!(delay_since(before), Duration::from_millis(5));
+        assert_eq!(delay_since(Instant::now()), Duration::ZERO);
+        for _ in 0..2 * LONG_TURNS_MAX {
+            remember(Duration::from_millis(1));
+        }
+        assert_eq!(delay_since(before), Duration::from_millis(LONG_TURNS_MAX as u64));
     }
 
     #[test]

@@ -19,6 +19,7 @@ const JSON: &str = "{\"time\":\"$time_iso8601\",\"client\":\"$remote_addr\",\"us
      \"status\":\"$status\",\"bytes\":$body_bytes_sent,\"received\":$request_length,\
      \"referrer\":\"$http_referer\",\"user_agent\":\"$http_user_agent\",\"request_id\":\"$request_id\",\
      \"request_time\":$request_time,\"pool_wait\":\"$pool_wait_time\",\"pool_service\":\"$pool_service_time\",\
+     \"pool\":\"$pool_name\",\"loop_delay\":$loop_delay,\
      \"upstream\":\"$upstream_addr\",\"upstream_status\":\"$upstream_status\",\
      \"upstream_connect\":\"$upstream_connect_time\",\"upstream_header\":\"$upstream_header_time\",\
      \"upstream_response\":\"$upstream_response_time\",\"cache\":\"$upstream_cache_status\"}";
@@ -33,7 +34,8 @@ const ECS: &str = "{\"@timestamp\":\"$time_iso8601\",\"ecs\":{\"version\":\"8.11
      \"bytes\":$bytes_sent,\"body\":{\"bytes\":$body_bytes_sent}}},\
      \"user_agent\":{\"original\":\"$http_user_agent\"},\
      \"nowait\":{\"request_time\":$request_time,\"pool_wait_time\":\"$pool_wait_time\",\
-     \"pool_service_time\":\"$pool_service_time\",\"upstream_addr\":\"$upstream_addr\",\
+     \"pool_service_time\":\"$pool_service_time\",\"pool\":\"$pool_name\",\
+     \"loop_delay\":$loop_delay,\"upstream_addr\":\"$upstream_addr\",\
      \"upstream_response_time\":\"$upstream_response_time\",\"cache\":\"$upstream_cache_status\"}}";
 
 impl Formats for HttpVariables {

@@ -84,6 +84,24 @@ pub const BUILTINS: &[Builtin] = builtins! {
     /// Time that pool threads spent on file operations of the request, in seconds with microsecond
     /// resolution: mostly waiting for the disk. Operations on the event loop do not count.
     "pool_service_time" => |r, out| { precise(r.spent().spent().served(), out); true };
+    /// Time that the request waited for disks, in seconds with microsecond resolution: the sum of `$pool_wait_time`
+    /// and `$pool_service_time`.
+    "disk_wait_time" => |r, out| {
+        let spent = r.spent().spent();
+        precise(spent.waited() + spent.served(), out);
+        true
+    };
+    /// Name of the thread pool that did the request's last file operation; empty if none needed a pool.
+    "pool_name" => |r, out| append(r.spent().pool().as_deref().map(str::as_bytes), out);
+    /// Time that the worker's event loop was busy for at least a millisecond at a stretch while the request was in
+    /// progress, with this or other requests, in seconds with millisecond resolution.
+    "loop_delay" => |r, out| { seconds(crate::timeline::loop_delay(r), out); true };
+    /// The times of the request by name, in seconds with millisecond resolution, such as
+    /// `received=0.000 queue=0.000 connect=0.001 upstream=0.120 pool_wait=0.000 disk=0.003 response=0.121 sending=0.040
+    /// total=0.161`: until its head was complete, waiting in the `queue` of a group, connecting, until the upstream
+    /// response was complete, waiting for a pool thread, on pool threads, until the response began, from then on, and
+    /// in total. Only configurations that use it note what it takes.
+    "request_phase_times" => |r, out| { crate::timeline::PhaseTimes::of(r).append(out); true };
     /// Name of the temporary file with the request body.
     "request_body_file" => request_body_file;
     /// `OK` if the response was sent completely, else empty.

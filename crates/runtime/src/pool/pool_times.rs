@@ -5,11 +5,12 @@
 //! the same worker do not count. Work that a request leaves to separate tasks (a log, the removal
 //! of a temporary file) is not charged to it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::ops::{Add, Sub};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -64,11 +65,21 @@ impl Sub for PoolTimes {
 thread_local! {
     /// Sum over all tasks that this thread has awaited.
     static TOTAL: Cell<PoolTimes> = const { Cell::new(PoolTimes { waited: 0, served: 0 }) };
+    /// The pool of the last of them.
+    static LAST: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
 }
 
-/// Called when the result of a task arrives on this thread.
-pub(super) fn add(spent: PoolTimes) {
+/// Called when the result of a task of this pool arrives on this thread.
+pub(super) fn add(spent: PoolTimes, pool: &Arc<str>) {
     TOTAL.set(TOTAL.get() + spent);
+    LAST.with_borrow_mut(|last| match last {
+        Some(last) if Arc::ptr_eq(last, pool) => {}
+        last => *last = Some(pool.clone()),
+    });
+}
+
+fn last_pool() -> Option<Arc<str>> {
+    LAST.with_borrow(Clone::clone)
 }
 
 /// The account of one request.
@@ -77,6 +88,8 @@ pub struct Meter {
     spent: Cell<PoolTimes>,
     /// The thread's total when the present poll began.
     since: Cell<PoolTimes>,
+    /// The pool of the last task.
+    pool: RefCell<Option<Arc<str>>>,
 }
 
 impl Meter {
@@ -85,8 +98,17 @@ impl Meter {
         self.spent.get() + (TOTAL.get() - self.since.get())
     }
 
+    /// The name of the pool that the last task was in; valid where [`spent`](Self::spent) is.
+    pub fn pool(&self) -> Option<Arc<str>> {
+        match TOTAL.get() == self.since.get() {
+            true => self.pool.borrow().clone(),
+            false => last_pool(),
+        }
+    }
+
     /// Restarts from zero.
     pub fn reset(&self) {
+        self.pool.take();
         self.spent.set(PoolTimes::default());
         self.since.set(TOTAL.get());
     }
@@ -119,6 +141,7 @@ impl<F: Future> Future for Metered<F> {
         if total != since {
             this.meter.spent.set(this.meter.spent.get() + (total - since));
             this.meter.since.set(total);
+            *this.meter.pool.borrow_mut() = last_pool();
         }
         result
     }
@@ -137,24 +160,27 @@ mod tests {
     fn only_what_the_future_awaited_counts() {
         let meter = Rc::new(Meter::default());
         let seen = Rc::new(Cell::new(PoolTimes::default()));
+        let pool = |name: &str| Arc::<str>::from(name);
         let inner = {
             let (meter, seen) = (meter.clone(), seen.clone());
             async move {
-                add(spend(1, 10));
+                add(spend(1, 10), &pool("first"));
                 crate::yield_now().await;
-                add(spend(2, 20));
+                add(spend(2, 20), &pool("second"));
                 seen.set(meter.spent());
             }
         };
         let mut future = std::pin::pin!(metered(meter.clone(), inner));
         let mut cx = Context::from_waker(Waker::noop());
-        add(spend(100, 100));
+        add(spend(100, 100), &pool("other"));
         assert!(future.as_mut().poll(&mut cx).is_pending());
-        add(spend(100, 100));
+        add(spend(100, 100), &pool("other"));
         assert_eq!(meter.spent.get(), spend(1, 10));
+        assert_eq!(meter.pool.borrow().as_deref(), Some("first"));
         assert!(future.as_mut().poll(&mut cx).is_ready());
         assert_eq!((seen.get(), meter.spent.get()), (spend(3, 30), spend(3, 30)));
+        assert_eq!(meter.pool().as_deref(), Some("second"));
         meter.reset();
-        assert_eq!(meter.spent(), PoolTimes::default());
+        assert_eq!((meter.spent(), meter.pool()), (PoolTimes::default(), None));
     }
 }

@@ -135,7 +135,7 @@ where
             }
             TaskStage::Done(..) => match std::mem::replace(&mut *stage, TaskStage::Gone) {
                 TaskStage::Done(result, time) => {
-                    pool_times::add(time);
+                    pool_times::add(time, &self.pool);
                     Poll::Ready(result)
                 }
                 _ => Poll::Ready(Err(PoolError::ShutDown { name: self.pool.clone() })),

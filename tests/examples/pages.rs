@@ -172,7 +172,7 @@ fn logs() {
 #[test]
 fn error_logs_as_json() {
     let text = page("logs.md", "filter=~upstream");
-    let mut server = with(example(&text).file("srv/site/a", "a"));
+    let server = with(example(&text).file("srv/site/a", "a"));
     for path in ["/favicon.ico", "/x", "/y1"] {
         assert_eq!(server.get(path).status, 404);
     }
@@ -186,6 +186,51 @@ fn error_logs_as_json() {
     let some = server.wait_file("logs/error.log", "/y1");
     assert!(some.contains("/site/x") && !some.contains("favicon"), "{some}");
     assert_eq!(server.read("logs/upstreams.log"), "");
+    server.stop();
+}
+
+#[test]
+fn recent_requests() {
+    let numbers = free_port();
+    let text = page("logs.md", "request_ring 2000;")
+        .replace("127.0.0.1:9145", &format!("127.0.0.1:{numbers}"));
+    let server = with(example(&text).file("srv/site/a", "a"));
+    assert_eq!([server.get("/a").status, server.get("/x").status], [200, 404]);
+    let shown = std::process::Command::new(env!("CARGO_BIN_EXE_nowait"))
+        .args(["log", "status >= 500 or disk_wait > 100ms or status = 404"])
+        .arg(format!("http://127.0.0.1:{numbers}/requests"))
+        .output()
+        .expect("the program starts");
+    let text = String::from_utf8(shown.stdout).expect("text");
+    assert!(shown.status.success() && text.lines().count() == 1, "{text}");
+    assert!(text.contains(" 404 GET "), "{text}");
+    let shown = std::process::Command::new(env!("CARGO_BIN_EXE_nowait"))
+        .args(["connections", &format!("http://127.0.0.1:{numbers}/connections")])
+        .output()
+        .expect("the program starts");
+    let text = String::from_utf8(shown.stdout).expect("text");
+    assert!(text.contains("handler, GET /connections"), "{text}");
+    server.stop();
+}
+
+#[test]
+fn tracing() {
+    let collector = nowait_testkit::Http2Origin::start();
+    let text = page("tracing.md", "otel_exporter")
+        .replace("localhost:4317;", &format!("127.0.0.1:{}; batch_size 1;", collector.port()))
+        .replace("http://127.0.0.1:8080", "http://127.0.0.1:1");
+    let mut server = with(example(&text).file("srv/site/a", "a"));
+    server.allow_log("connect() failed");
+    assert_eq!(ask(&server, "GET /health", "").status, 204);
+    let parent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b9c7c989f97918e1-01\r\n";
+    assert_eq!(ask(&server, "GET /health", parent).status, 204);
+    assert_eq!(ask(&server, "GET /api/x", parent).status, 502);
+    let mut peer = collector.accept();
+    let stream = peer.request();
+    let export = peer.complete(stream).body.clone();
+    let has = |part: &[u8]| export.windows(part.len()).any(|window| window == part);
+    assert!(has(b"/api/x") && has(b"www") && has(&[0x0a, 0xf7, 0x65, 0x19]) && !has(b"/health"));
+    peer.respond(stream, 200, &[("grpc-status", "0")], true);
     server.stop();
 }
 

@@ -51,6 +51,8 @@ mod more_headers;
 mod mp4;
 mod open_file_cache;
 mod order;
+#[cfg(feature = "otel")]
+mod otel;
 mod passing;
 mod paths;
 mod post_action;
@@ -60,6 +62,7 @@ mod ranges;
 mod realip;
 mod redirects;
 mod referer;
+mod requests;
 mod resident;
 mod resident_changes;
 mod resolver;

@@ -1,5 +1,5 @@
-//! Real clients and servers as peers: curl, nghttp, h2load, h2spec, Go, grpc-go, Python, Node, Chromium,
-//! OpenSSL, testssl.sh and nginx; PHP-FPM with WordPress and phpMyAdmin, uWSGI with Django, and memcached
+//! Real clients and servers as peers: curl, nghttp, h2load, h2spec, Go, grpc-go, a receiver of traces, Python, Node,
+//! Chromium, OpenSSL, testssl.sh and nginx; PHP-FPM with WordPress and phpMyAdmin, uWSGI with Django, and memcached
 //! behind the server.
 //!
 //! Every test runs with epoll and io_uring under the strict event-loop guard. What a peer verifies
@@ -18,6 +18,8 @@ mod h2spec;
 mod libraries;
 mod nginx;
 mod openssl;
+#[cfg(feature = "otel")]
+mod otel;
 mod stage;
 mod testssl;
 mod tools;

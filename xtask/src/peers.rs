@@ -10,7 +10,7 @@ const USAGE: &str = "usage: cargo xtask peers [--install] [TEST]...
   TEST             part of the name of a test (default: all)
 
 Fetches h2spec, pebble and grpc-go's interoperability programs (Go), httpx (Python), and axe-core (npm), to
-target/peers.";
+target/peers, and builds a receiver of traces (Go) there.";
 
 /// Programs that the tests run, with their Debian packages.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -98,6 +98,12 @@ fn fetch() -> Outcome {
             std::fs::rename(dir.join("grpc").join(name), &file)
                 .map_err(|error| format!("{}: {error}", file.display()))?;
         }
+    }
+    let receiver = dir.join("bin/otlp-receiver");
+    if !receiver.is_file() {
+        let mut build = Command::new("go");
+        build.arg("build").arg("-o").arg(&receiver).arg(".");
+        succeed(build.current_dir(root().join("tests/peers/programs/otlp")))?;
     }
     let environment = dir.join("venv");
     if !environment.join("bin/httpx").is_file() {

@@ -10,6 +10,7 @@ pub mod accel;
 mod backend_origin;
 pub mod cache;
 pub mod cgi;
+pub mod collector;
 pub mod conf;
 mod content;
 pub mod early_hints;

@@ -101,6 +101,7 @@ const BUILT_IN: &[BuiltIn] = &[
     BuiltIn { name: "nginx-dav-ext-module", files: "ngx_http_dav_ext_module", modules: "dav_ext" },
     BuiltIn { name: "ngx_cache_purge", files: "ngx_http_cache_purge_module", modules: "" },
     BuiltIn { name: "ngx_http_acme_module", files: "ngx_http_acme_module", modules: "acme" },
+    BuiltIn { name: "ngx_otel_module", files: "ngx_otel_module", modules: "otel" },
     BuiltIn {
         name: "ngx_http_image_filter_module",
         files: "ngx_http_image_filter_module",
@@ -394,11 +395,11 @@ const TABLE: &[Origin] = &[
         ..Origin::NONE
     },
     Origin {
-        name: "OpenTelemetry, OpenTracing and Datadog modules",
-        names: "otel_* opentracing opentracing_* opentelemetry opentelemetry_* datadog_*",
-        files: "ngx_otel_module otel_ngx_module ngx_http_opentracing_module ngx_http_datadog_module ngx_http_opentelemetry_module",
+        name: "OpenTracing and Datadog modules, and the older one for OpenTelemetry",
+        names: "opentracing opentracing_* opentelemetry opentelemetry_* datadog_*",
+        files: "otel_ngx_module ngx_http_opentracing_module ngx_http_datadog_module ngx_http_opentelemetry_module",
         loss: "no spans are sent, and trace contexts are passed on unchanged",
-        advice: "log $request_id and pass it on with \"proxy_set_header\"; remove the lines",
+        advice: "use \"otel_exporter\", \"otel_trace\" and \"otel_trace_context\"",
         ..Origin::NONE
     },
     Origin {

@@ -43,6 +43,9 @@ table! {
     "mp4" ("mp4") =>
         "mp4 mp4_buffer_size mp4_max_buffer_size mp4_start_key_frame mp4_limit_rate \
          mp4_limit_rate_after";
+    "otel" ("otel") =>
+        "otel_exporter otel_resource_attr otel_service_name otel_span_attr otel_span_name otel_trace \
+         otel_trace_context";
 }
 
 /// All of them.

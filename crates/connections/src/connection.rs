@@ -15,6 +15,7 @@ use nowait_front::handover::Handover;
 use nowait_front::servers::{Listen, ServerId, Virtual};
 use nowait_front::tls::Tls;
 use nowait_http::client::{Client, Security};
+use nowait_http::clients::ConnectionView;
 use nowait_http::exchange::{Exchange, Interim, OnHangup};
 use nowait_http::generation::Current;
 use nowait_http::response::LocalFuture;
@@ -205,6 +206,15 @@ impl ConnectionHandle for Connection {
 
     fn idle(&self) -> Option<(Instant, Duration)> {
         Connection::idle(self)
+    }
+
+    fn view(&self) -> ConnectionView<'_> {
+        ConnectionView {
+            client: &self.client,
+            protocol: "HTTP/1.1",
+            idle_since: Connection::waits(self).map(|(since, _)| since),
+            bytes: Some((self.stream.bytes_received(), self.stream.bytes_sent())),
+        }
     }
 
     fn wake(&self) {

@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
+use nowait_http::clients::{self, ConnectionView};
 use nowait_http::conf::ServerId;
 use nowait_http::exchange::Exchange;
 use nowait_http::generation::Current;
@@ -32,6 +33,9 @@ pub trait ConnectionHandle {
 
     /// The same, but for the first request.
     fn idle(&self) -> Option<(Instant, Duration)>;
+
+    /// The connection for lists of all connections.
+    fn view(&self) -> ConnectionView<'_>;
 
     /// Makes the connection's task check whether it has to leave.
     fn wake(&self);
@@ -100,6 +104,20 @@ impl Connections {
             handshakes: Cell::new(0),
             spare_requests: LocalSpares::new(SPARE_REQUESTS_MAX),
         })
+    }
+
+    /// Lists the connections for those who ask all workers.
+    pub fn publish(self: &Rc<Self>) {
+        let all = Rc::downgrade(self);
+        clients::set_list(Rc::new(move |each| {
+            let Some(all) = all.upgrade() else { return };
+            let list = all.list.borrow();
+            for connection in list.iter().filter_map(|(_, connection)| connection.upgrade()) {
+                if !each(connection.view()) {
+                    return;
+                }
+            }
+        }));
     }
 
     /// The newest configuration.

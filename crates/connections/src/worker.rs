@@ -52,6 +52,7 @@ impl Worker {
     /// Makes this the newest generation; requests in flight keep theirs. Called on the running
     /// worker, for the first generation too.
     pub fn activate(&self, generation: Arc<Generation>) {
+        self.connections.publish();
         let current = Current::new(generation);
         let (conf, resolvers) = (&current.conf, &current.resolvers);
         let log = current.error_log();

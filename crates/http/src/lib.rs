@@ -16,6 +16,7 @@ pub mod blocks;
 pub mod body;
 mod body_writer;
 pub mod client;
+pub mod clients;
 pub mod conf;
 pub mod counts;
 pub mod credentials;

@@ -13,6 +13,7 @@ pub mod autoindex;
 pub mod browser;
 pub mod charset;
 pub mod compression;
+pub mod connections_api;
 #[cfg(feature = "dav")]
 pub mod dav;
 pub mod empty_gif;
@@ -34,11 +35,14 @@ pub mod more_headers;
 #[cfg(feature = "mp4")]
 pub mod mp4;
 pub mod not_modified;
+#[cfg(feature = "otel")]
+pub mod otel;
 pub mod proxy;
 pub mod random_index;
 pub mod range;
 pub mod realip;
 pub mod referer;
+pub mod requests;
 pub mod rewrite;
 pub mod scgi;
 pub mod secure_link;
@@ -65,6 +69,8 @@ pub static MODULES: ModuleList = ModuleList(&[
     #[cfg(feature = "acme")]
     &acme::MODULE,
     &realip::MODULE,
+    #[cfg(feature = "otel")]
+    &otel::MODULE,
     &rewrite::MODULE,
     &more_headers::MODULE,
     &limit::MODULE,
@@ -85,6 +91,8 @@ pub static MODULES: ModuleList = ModuleList(&[
     &mp4::MODULE,
     &stub_status::MODULE,
     &status::MODULE,
+    &requests::MODULE,
+    &connections_api::MODULE,
     &proxy::MODULE,
     &fastcgi::MODULE,
     &uwsgi::MODULE,

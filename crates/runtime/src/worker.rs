@@ -113,6 +113,14 @@ pub fn remote() -> Remote {
     Remote::new(local::current().inbox.clone())
 }
 
+/// The handle of a worker of this worker's set, by its index.
+///
+/// # Panics
+/// Outside of a worker, and if there is no such worker.
+pub fn remote_of(index: usize) -> Remote {
+    Remote::new(local::current().workers.inbox(index).clone())
+}
+
 /// Open connections of this worker.
 pub fn connections() -> usize {
     local::with(|local| local.connections.get()).unwrap_or(0)

@@ -13,8 +13,10 @@ use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, ValueHint};
 use crate::builtin::{Builtin, arguments};
 use crate::cli::CommandLine;
 use crate::command_hints::SIGNALS;
+use crate::connections_command::{self, ConnectionsCommand};
 use crate::generate::GeneratedText;
 use crate::health_command::HealthCommand;
+use crate::log_command::{self, RequestLogCommand};
 use crate::tools;
 use crate::wire::{PurgeKind, PurgeOrder};
 
@@ -29,6 +31,10 @@ pub enum Subcommand {
     Purge(PurgeOrder, CommandLine),
     /// `check-health`: whether a server answers.
     CheckHealth(HealthCommand),
+    /// `log`: recent requests of a server.
+    Log(RequestLogCommand),
+    /// `connections`: the clients of a server.
+    Connections(ConnectionsCommand),
     /// `generate`: a text for the installation.
     Generate(GeneratedText),
     /// `fmt`, `lint`, `migrate`, `explain`
@@ -115,6 +121,8 @@ fn command() -> Command {
                         .help("Page [default: http://127.0.0.1:8080/]"),
                 ),
         )
+        .subcommand(log_command::command())
+        .subcommand(connections_command::command())
         .subcommands(tools::commands())
         .subcommand(
             Command::new("generate").about("Print a manual page or completions for a shell").arg(
@@ -226,6 +234,10 @@ fn asked(matches: &ArgMatches) -> Result<Subcommand, clap::Error> {
         Some(("check-health", matches)) => Ok(Subcommand::CheckHealth(
             matches.get_one::<HealthCommand>("url").cloned().unwrap_or_default(),
         )),
+        Some(("log", matches)) => RequestLogCommand::of(matches).map(Subcommand::Log),
+        Some(("connections", matches)) => {
+            Ok(Subcommand::Connections(ConnectionsCommand::of(matches)))
+        }
         Some(("generate", matches)) => {
             let name = text(matches, "text");
             let known = GeneratedText::NAMES.iter().find(|(known, _)| *known == name);

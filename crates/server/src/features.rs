@@ -118,12 +118,13 @@ const FEATURES: &[(&str, ModuleKind, bool)] = &[
 
 /// The Cargo features with directives, and whether they are built in. The directives are listed in the
 /// catalogue.
-const WITH_DIRECTIVES: [(&str, bool); 5] = [
+const WITH_DIRECTIVES: [(&str, bool); 6] = [
     ("acme", cfg!(feature = "acme")),
     ("dav", cfg!(feature = "dav")),
     ("geoip2", cfg!(feature = "geoip2")),
     ("images", cfg!(feature = "images")),
     ("mp4", cfg!(feature = "mp4")),
+    ("otel", cfg!(feature = "otel")),
 ];
 
 /// All Cargo features, and whether they are built in.

@@ -10,6 +10,7 @@ mod commands;
 mod conf_core;
 mod config;
 mod config_path;
+mod connections_command;
 mod control;
 mod counters;
 #[cfg(feature = "geoip2")]
@@ -31,6 +32,7 @@ mod lint_command;
 #[cfg(feature = "lint")]
 mod lint_surroundings;
 mod log;
+mod log_command;
 mod log_process;
 mod logs;
 mod master;
@@ -50,6 +52,7 @@ mod server_process;
 mod service;
 mod settings;
 mod sockets;
+mod status_client;
 mod successors;
 mod tools;
 #[cfg(feature = "top")]
@@ -156,6 +159,8 @@ fn command(asked: Subcommand, inherited: InheritedFds) -> Result<u8, String> {
     match asked {
         Subcommand::Reference(name) => output::print(&reference::text(&name)?).map(|()| 0),
         Subcommand::CheckHealth(check) => check.run().map(|()| 0),
+        Subcommand::Log(log) => log.run().map(|()| 0),
+        Subcommand::Connections(connections) => connections.run().map(|()| 0),
         Subcommand::Generate(text) => {
             output::print_with(|out| generate::write(text, out)).map(|()| 0)
         }

@@ -161,7 +161,8 @@ async fn lane(
             Ok(StreamChoice::Open(opening)) => {
                 let connection = open(request, peer.address(), how).await?;
                 let keepalive = peer.group().conf().keepalive;
-                let usage = Usage { keepalive, send_timeout: how.settings.send_timeout };
+                let send_timeout = how.settings.send_timeout;
+                let usage = Usage { keepalive, send_timeout, is_owned: false };
                 return Ok(opening.opened(&connection, usage));
             }
             Err(QueueError::TimedOut) => {
@@ -247,7 +248,7 @@ impl Link {
     /// The only stream of a connection for a probe, which leaves no connection behind.
     pub(super) fn of_probe_alone(connection: &IdleConnection, settings: &Settings) -> (Self, Slot) {
         let keepalive = Keepalive { connections: 0, ..Keepalive::default() };
-        let usage = Usage { keepalive, send_timeout: settings.send_timeout };
+        let usage = Usage { keepalive, send_timeout: settings.send_timeout, is_owned: false };
         let lane = Opening::alone().opened(connection, usage);
         let slot = Slot::default();
         (Self::of_lane(lane, Holder::Probe(slot.clone())), slot)

@@ -44,7 +44,7 @@ pub use body::{BodyOptions, UpstreamBody};
 pub use codec::{
     BodyEvent, BodyStep, Codec, CodecFactory, Content, Fault, HeadEvent, HeadStep, Remark,
 };
-pub use http2::{Fields, Line, UpstreamStream};
+pub use http2::{CallResponse, Fields, Line, OwnConnection, UpstreamStream};
 pub use settings::{Buffers, Cause, RetryConditions, Settings};
 pub use target::UpstreamTarget;
 pub use tee::Tee;

@@ -17,6 +17,7 @@ use nowait_h2::frame::{FRAME_SIZE_DEFAULT, HEADER_LEN};
 use nowait_h2::hpack::Token;
 use nowait_h2::{ErrorCode, HeadWriter, Limits, StreamId, server};
 use nowait_http::client::Client;
+use nowait_http::clients::ConnectionView;
 use nowait_http::conf::ServerId;
 use nowait_http::generation::Current;
 use nowait_http::request::Request;
@@ -403,6 +404,15 @@ impl ConnectionHandle for Http2Connection {
 
     fn idle(&self) -> Option<(Instant, Duration)> {
         self.streams.idle_since().filter(|_| !self.is_new())
+    }
+
+    fn view(&self) -> ConnectionView<'_> {
+        ConnectionView {
+            client: &self.client,
+            protocol: "HTTP/2",
+            idle_since: self.streams.idle_since().map(|(since, _)| since),
+            bytes: Some((self.stream.bytes_received(), self.stream.bytes_sent())),
+        }
     }
 
     fn wake(&self) {

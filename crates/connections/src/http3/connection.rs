@@ -19,6 +19,7 @@ use nowait_h3::{
     StreamId,
 };
 use nowait_http::client::Client;
+use nowait_http::clients::ConnectionView;
 use nowait_http::conf::ServerId;
 use nowait_http::generation::Current;
 use nowait_message::Version;
@@ -481,6 +482,15 @@ impl ConnectionHandle for Http3Connection {
 
     fn idle(&self) -> Option<(Instant, Duration)> {
         self.streams.idle_since().filter(|_| !self.is_new())
+    }
+
+    fn view(&self) -> ConnectionView<'_> {
+        ConnectionView {
+            client: &self.client,
+            protocol: "HTTP/3",
+            idle_since: self.streams.idle_since().map(|(since, _)| since),
+            bytes: None,
+        }
     }
 
     fn wake(&self) {

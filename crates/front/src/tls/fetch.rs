@@ -1,5 +1,5 @@
-//! One request and its response on a connection of its own: to issuers of certificates (`https.rs`) and to
-//! OCSP responders (`ocsp.rs`).
+//! One request and its response on a connection: to issuers of certificates and collectors of traces (`https.rs`),
+//! and to OCSP responders (`ocsp.rs`).
 //!
 //! Redirects are not followed. The size of a response is limited, and its time by the caller.
 
@@ -30,6 +30,8 @@ pub struct FetchedResponse {
     pub fields: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
+    /// The connection can carry another request.
+    pub keeps_connection: bool,
 }
 
 impl FetchedResponse {
@@ -63,12 +65,12 @@ pub(super) async fn open(
 /// Sends a request, and receives the response with a body of up to `body_bytes_max`.
 pub(super) async fn exchange(
     stream: &Stream,
-    request: String,
+    request: impl Into<Bytes>,
     is_head: bool,
     body_bytes_max: usize,
 ) -> Result<FetchedResponse, String> {
     let failed = |error: std::io::Error| format!("connection failed ({})", Errno(&error));
-    stream.send(Bytes::from(request), SendOptions::new(TIMEOUT)).await.map_err(failed)?;
+    stream.send(request.into(), SendOptions::new(TIMEOUT)).await.map_err(failed)?;
     let mut response = ResponseReader::new(is_head, body_bytes_max);
     loop {
         let received = stream.recv(TIMEOUT).await.map_err(failed)?;
@@ -133,7 +135,11 @@ impl ResponseReader {
             match step.event {
                 BodyEvent::Data(range) => self.answer.body.extend_from_slice(&input[range]),
                 BodyEvent::NeedMore => return Ok(false),
-                BodyEvent::End => return Ok(true),
+                BodyEvent::End => {
+                    let leftover = !input[step.consumed..].is_empty();
+                    self.answer.keeps_connection = self.connection.reusable(leftover);
+                    return Ok(true);
+                }
             }
             if self.answer.body.len() > self.body_bytes_max {
                 return Err("the response is too large".to_owned());
@@ -153,7 +159,7 @@ mod tests {
         let head = b"HTTP/1.1 201 Created\r\nReplay-Nonce: x\r\nContent-Length: 3\r\n\r\nab";
         assert_eq!(response.receive(head), Ok(false));
         assert_eq!(response.receive(b"c"), Ok(true));
-        let FetchedResponse { status, fields, body } = response.answer;
+        let FetchedResponse { status, fields, body, .. } = response.answer;
         assert_eq!((status, &body[..], &fields[0].0[..]), (201, &b"abc"[..], "replay-nonce"));
         let mut response = ResponseReader::new(false, 4);
         assert!(response.receive(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcde").is_err());

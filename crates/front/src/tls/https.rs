@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use nowait_conf::{Contents, Cx, Diagnostic, Errno, Word};
 use nowait_resolver::Resolver;
 use nowait_runtime::net::{Address, Stream};
@@ -107,6 +108,19 @@ impl Https {
         trusted: Option<&Word>,
         verifies: bool,
     ) -> Result<Self, Diagnostic> {
+        Self::offering(cx, trusted, verifies, &[])
+    }
+
+    /// The same for a client that offers these application protocols.
+    ///
+    /// # Errors
+    /// The file can't be used, or the system has none.
+    pub fn offering(
+        cx: &mut Cx<'_>,
+        trusted: Option<&Word>,
+        verifies: bool,
+        protocols: &[&[u8]],
+    ) -> Result<Self, Diagnostic> {
         let verifier = match (verifies, trusted) {
             (false, _) => None,
             (true, Some(file)) => Some(files::certificates(cx, file)?),
@@ -124,7 +138,9 @@ impl Https {
             None => None,
             Some(all) => Some(Arc::new(Verifier::new(all, &[], DEPTH_MAX).map_err(failed)?)),
         };
-        let settings = ClientSettings { verifier, sends_name: true, ..ClientSettings::default() };
+        let alpn = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let settings =
+            ClientSettings { verifier, alpn, sends_name: true, ..ClientSettings::default() };
         TlsClient::new(settings).map(Self).map_err(failed)
     }
 
@@ -148,17 +164,7 @@ impl Https {
         ask: HttpsRequest<'_>,
         means: &Means,
     ) -> Result<FetchedResponse, String> {
-        let host = &url.host;
-        let stream = fetch::open(&means.resolver, means.resolver_timeout, host, url.port).await?;
-        let session = self.0.connect(host).map_err(|error| error.to_string())?;
-        let handshake = Handshake { timeout: TIMEOUT, pool: means.pool.clone(), client: 0 };
-        super::connect(&stream, session, &handshake).await.map_err(|failure| match &failure {
-            super::HandshakeError::Tls(error) => match error.distrust() {
-                Some(why) => format!("SSL certificate verify error: ({}:{why})", why.number()),
-                None => failure.to_string(),
-            },
-            _ => failure.to_string(),
-        })?;
+        let stream = open(&url.host, url.port, Some(self), means).await?;
         let Url { authority, path, .. } = url;
         let mut head = format!(
             "{} {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: nowait/{}\r\n\
@@ -174,6 +180,43 @@ impl Https {
         head.push_str(ask.body.map_or("", |(_, body)| body));
         fetch::exchange(&stream, head, ask.method == "HEAD", ask.body_bytes_max).await
     }
+}
+
+/// Connects to a host, with TLS if there is a client for it. The caller limits the time.
+///
+/// # Errors
+/// The reason why there is no connection, for the log.
+pub async fn open(
+    host: &str,
+    port: u16,
+    tls: Option<&Https>,
+    means: &Means,
+) -> Result<Stream, String> {
+    let stream = fetch::open(&means.resolver, means.resolver_timeout, host, port).await?;
+    if let Some(Https(client)) = tls {
+        let session = client.connect(host).map_err(|error| error.to_string())?;
+        let handshake = Handshake { timeout: TIMEOUT, pool: means.pool.clone(), client: 0 };
+        super::connect(&stream, session, &handshake).await.map_err(|failure| match &failure {
+            super::HandshakeError::Tls(error) => match error.distrust() {
+                Some(why) => format!("SSL certificate verify error: ({}:{why})", why.number()),
+                None => failure.to_string(),
+            },
+            _ => failure.to_string(),
+        })?;
+    }
+    Ok(stream)
+}
+
+/// Sends a request of HTTP/1.1, and receives its response. The caller limits the time.
+///
+/// # Errors
+/// The reason why there is no response, for the log.
+pub async fn exchange(
+    stream: &Stream,
+    request: Bytes,
+    body_bytes_max: usize,
+) -> Result<FetchedResponse, String> {
+    fetch::exchange(stream, request, false, body_bytes_max).await
 }
 
 /// Requests a path from a server by HTTP without TLS. The caller limits the time.

@@ -82,7 +82,7 @@ impl OrderContext<'_> {
         let parsed = parsed.ok_or_else(|| failure(format!("invalid URL \"{url}\"")))?;
         let answer = client.fetch(&parsed, ask, &self.means()).await;
         let answer = answer.map_err(|why| failure(format!("{why}, while asking {url}")))?;
-        let https::FetchedResponse { status, fields, body } = answer;
+        let https::FetchedResponse { status, fields, body, .. } = answer;
         Ok(IssuerResponse { status, fields, body })
     }
 

@@ -79,6 +79,11 @@ fn whole(report: &Report) -> Value {
             "servers": report.server_zones.iter().map(zone).collect::<Vec<_>>(),
             "locations": report.location_zones.iter().map(zone).collect::<Vec<_>>(),
         },
+        "traces": {
+            "spans_sent": report.exports.sent,
+            "spans_lost": report.exports.lost,
+            "failing": report.exports.is_failing,
+        },
         "limits": {
             "limit_reqs": limits::json(&report.limits, ZoneUse::Requests),
             "limit_conns": limits::json(&report.limits, ZoneUse::Connections),

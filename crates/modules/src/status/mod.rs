@@ -152,6 +152,7 @@ fn collect(generation: &Contents, address: String) -> Report {
         resolvers: generation.resolvers.iter().map(ResolverReport::new).collect(),
         server_zones: zone::snapshot(ZoneKind::Server),
         location_zones: zone::snapshot(ZoneKind::Location),
+        exports: nowait_backend::collector::counts(),
         limits: nowait_front::limit::decisions::snapshot(),
         certificates: certificates::snapshot(),
         events: nowait_runtime::events::snapshot(),

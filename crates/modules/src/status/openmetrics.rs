@@ -31,6 +31,7 @@ pub fn render(report: &Report) -> String {
     super::caches::openmetrics(report, &mut text);
     super::events::openmetrics(report, &mut text);
     of_resolvers(report, &mut text);
+    of_exports(report, &mut text);
     text.0.push_str("# EOF\n");
     text.0
 }
@@ -73,6 +74,18 @@ fn of_process(report: &Report, text: &mut MetricsText) {
     for (state, count) in states {
         text.sample("nowait_connections", &[("state", state)], count);
     }
+}
+
+fn of_exports(report: &Report, text: &mut MetricsText) {
+    let exports = report.exports;
+    let help = "Spans of traces by result; lost: no collector took them, or too many were waiting.";
+    text.family("nowait_trace_spans", "counter", "", help);
+    for (result, count) in [("sent", exports.sent), ("lost", exports.lost)] {
+        text.sample("nowait_trace_spans_total", &[("result", result)], count);
+    }
+    let help = "1 if the last export of spans has failed.";
+    text.family("nowait_trace_export_failing", "gauge", "", help);
+    text.sample("nowait_trace_export_failing", &[], u64::from(exports.is_failing));
 }
 
 fn of_loops(report: &Report, text: &mut MetricsText) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nowait_backend::collector::ExportCounts;
 use nowait_cache::Statistics;
 use nowait_front::limit::decisions::DecisionsSnapshot;
 use nowait_front::sessions::SessionsReport;
@@ -48,6 +49,8 @@ pub(super) struct Report {
     pub(super) server_zones: Vec<ZoneSnapshot>,
     /// Zones of locations, by name.
     pub(super) location_zones: Vec<ZoneSnapshot>,
+    /// Exports of traces.
+    pub(super) exports: ExportCounts,
     /// Decisions of limits by zone.
     pub(super) limits: Vec<DecisionsSnapshot>,
     /// Certificates in use.

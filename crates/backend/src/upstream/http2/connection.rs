@@ -51,6 +51,8 @@ pub(in crate::upstream) struct Usage {
     pub(in crate::upstream) keepalive: Keepalive,
     /// Longest pause between two writes.
     pub(in crate::upstream) send_timeout: Duration,
+    /// Its owner keeps it while it is idle.
+    pub(in crate::upstream) is_owned: bool,
 }
 
 /// A connection.

@@ -6,18 +6,22 @@
 //! worker's connections to each peer, and decides which of them takes a request, whether a new one is
 //! opened, or whether the request waits.
 //!
+//! Calls of the server itself have a connection of their own ([`calls`]).
+//!
 //! What never happens here: choosing peers, retries, writing heads (the protocol's codec does).
 //!
 //! Bounds: [`connection::STREAMS_MAX`] streams per connection, and fewer if the server says so;
 //! [`peers::CONNECTIONS_MAX`] connections and [`peers::WAITING_MAX`] waiting requests per worker and
 //! peer; content received for a stream by its window, content to be sent by [`stream::QUEUED_BYTES_MAX`].
 
+mod calls;
 mod connection;
 mod heads;
 mod peers;
 mod stream;
 mod task;
 
+pub use calls::{CallResponse, OwnConnection};
 pub use stream::{Fields, Line, UpstreamStream};
 
 pub(super) use connection::Usage;

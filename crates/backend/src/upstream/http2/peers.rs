@@ -235,6 +235,9 @@ pub(super) fn remove(connection: &Connection) {
 /// A connection has become idle: `keepalive` bounds how many of a group may be, and the least recently
 /// used one makes room.
 pub(super) fn idle(connection: &Connection) {
+    if connection.usage.is_owned {
+        return;
+    }
     let most = connection.usage.keepalive.connections;
     let Some(key) = connection.key.filter(|_| most > 0) else { return connection.retire() };
     // The thread may be at its end.

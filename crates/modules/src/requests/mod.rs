@@ -1,0 +1,245 @@
+//! `request_ring`, `requests_api`: the last requests of each worker with all their times, in memory, for `nowait log`.
+//!
+//! An observer writes a record of every request that has ended into the ring of its worker. Nothing else happens until
+//! somebody reads: then the rings are copied, filtered and rendered on a thread of the pool `compute`.
+
+pub mod filter;
+pub mod record;
+mod ring;
+
+use bytes::Bytes;
+use nowait_conf::{Arity, Context, Cx, Diagnostic, Node, Scope, Setting, arity, number};
+use nowait_http::module::{Handler, LocationBuilder, Module, Observer, Step, set_content};
+use nowait_http::outcome::Outcome;
+use nowait_http::request::Request;
+use nowait_http::response::{Body, Head, Response};
+use nowait_http::variables::core::argument_value;
+use nowait_message::Method;
+use nowait_message::escape::{self, Unescape};
+use nowait_runtime::pool::{Class, Op};
+use serde_json::{Value, json};
+
+use filter::{Filter, FilterError};
+use record::RequestRecord;
+use ring::Place;
+
+/// Records of a ring, at most: 48 MB per worker.
+const RECORDS_MAX: usize = 65_536;
+
+/// Requests in a response, unless the argument `limit` says otherwise, and at most.
+const LIMIT_DEFAULT: usize = 1000;
+const LIMIT_MAX: usize = 10_000;
+
+/// This module.
+pub static MODULE: Module =
+    Module { rows: &[RingConf::ROWS, REQUESTS_ROWS], build: Some(build), ..Module::EMPTY };
+
+nowait_conf::directives! {
+    /// What is remembered of requests.
+    #[derive(Debug)]
+    module "requests";
+    pub struct RingConf with RingConfLayer;
+
+    /// Remembers the last requests of each worker with all their times, for `requests_api` and `nowait log`: so many, 768
+    /// bytes each. URIs are kept up to 256 bytes. `off` remembers none, and costs nothing; it is the only value below
+    /// `http`, where it leaves requests out.
+    request_ring: RingSize = "off", in HTTP | SERVER | LOCATION, args "number | off";
+}
+
+nowait_conf::rows! {
+    static REQUESTS_ROWS, module "requests";
+
+    /// Responds with the requests that `request_ring` remembers, as JSON, the last one last. The argument `filter`
+    /// selects them, such as `status >= 500 or disk_wait > 100ms`: `nowait log` says what it may contain. `limit` is
+    /// how many of the last ones are shown (1000; at most 10000), `after` shows only those behind the place that an
+    /// earlier response names as `next`. What is shown tells much about clients: allow it to administrators only.
+    "requests_api" => requests_api, in LOCATION, take none(), inheritance Own, args "";
+}
+
+/// `request_ring`: how many records; 0: off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSize(usize);
+
+impl Setting for RingSize {
+    const ARITY: Arity = arity::exactly(1);
+
+    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        if *word == "off" {
+            return Ok(Self(0));
+        }
+        if cx.context() != Context::HTTP {
+            let error = word.error("a worker has one ring for all servers");
+            return Err(
+                error.hint("set its size in the http block; here, only \"off\" is possible")
+            );
+        }
+        let count = number(&word.text).and_then(|count| usize::try_from(count).ok());
+        let count = count.filter(|count| (1..=RECORDS_MAX).contains(count));
+        count.map(Self).ok_or_else(|| {
+            word.error(format!("invalid number of requests \"{word}\""))
+                .expected(format!("1 to {RECORDS_MAX}, or off"))
+        })
+    }
+}
+
+fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
+    let records = RingConf::resolve(cx, chain).request_ring.0;
+    if records > 0 {
+        parts.note_times();
+        parts.observer(Remember { records });
+    }
+}
+
+/// Writes the record of a request that has ended.
+struct Remember {
+    records: usize,
+}
+
+impl Observer for Remember {
+    fn ended(&self, request: &Request) {
+        record::write(self.records, request);
+    }
+}
+
+fn requests_api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
+    set_content(cx, node, |_, _, _| Api);
+    Ok(())
+}
+
+/// Responds with remembered requests.
+struct Api;
+
+/// The arguments of a request.
+struct Question {
+    filter: Option<Filter>,
+    after: Option<Place>,
+    limit: usize,
+}
+
+impl Handler for Api {
+    fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
+        if !matches!(request.method(), Method::Get | Method::Head) {
+            return Step::Done(request, Outcome::status(405));
+        }
+        let question = match Question::of(request) {
+            Ok(question) => question,
+            Err(fault) => return Step::Done(request, page(400, &fault)),
+        };
+        Step::wait(async move {
+            let pool = request.current().compute_pool().clone();
+            let client = request.client().number;
+            let work = move || serde_json::to_vec(&answer(&question)).unwrap_or_default();
+            let outcome = match pool.run(Class::Bulk, client, Op::Blocking, work).await {
+                Ok(text) => respond(200, text.into()),
+                Err(_) => Outcome::status(503),
+            };
+            Step::Done(request, outcome)
+        })
+    }
+}
+
+impl Question {
+    fn of(request: &Request) -> Result<Self, Value> {
+        let argument = |name: &str| {
+            let value = argument_value(request, name.as_bytes())?;
+            let (text, _) = escape::unescape(value, Unescape::All);
+            Some(String::from_utf8_lossy(&text).into_owned())
+        };
+        let fault = |argument: &str, at: usize, message: String| {
+            Err(json!({ "error": { "argument": argument, "at": at, "message": message } }))
+        };
+        let filter = match argument("filter").filter(|text| !text.trim().is_empty()) {
+            None => None,
+            Some(text) => match Filter::parse(&text) {
+                Ok(filter) => Some(filter),
+                Err(FilterError { at, message }) => return fault("filter", at, message),
+            },
+        };
+        let after = match argument("after") {
+            None => None,
+            Some(text) => match Place::parse(&text) {
+                Some(place) => Some(place),
+                None => return fault("after", 0, "it is no place of a response".to_owned()),
+            },
+        };
+        let limit = match argument("limit") {
+            None => LIMIT_DEFAULT,
+            Some(text) => match text.parse() {
+                Ok(limit) if (1..=LIMIT_MAX).contains(&limit) => limit,
+                _ => return fault("limit", 0, format!("expected a number from 1 to {LIMIT_MAX}")),
+            },
+        };
+        Ok(Self { filter, after, limit })
+    }
+}
+
+/// The response's content.
+fn answer(question: &Question) -> Value {
+    let mut found = Vec::new();
+    let (next, missed) = ring::read(question.after.as_ref(), &mut |words| {
+        let record = RequestRecord::read(words);
+        if question.filter.as_ref().is_none_or(|filter| filter.matches(&record)) {
+            found.push(record);
+        }
+    });
+    // Rings are in order, but not among each other.
+    found.sort_by_key(|record| record.ended_ms);
+    let left_out = found.len().saturating_sub(question.limit);
+    let shown = found.split_off(left_out);
+    json!({
+        "next": next.to_string(),
+        "missed": missed,
+        "left_out": left_out,
+        "requests": shown.iter().map(render).collect::<Vec<_>>(),
+    })
+}
+
+/// A record as JSON: by the names of filters, times in microseconds.
+fn render(record: &RequestRecord) -> Value {
+    let times = &record.times;
+    json!({
+        "ended_ms": record.ended_ms,
+        "status": record.status,
+        "method": record.method,
+        "uri": record.uri,
+        "host": record.host,
+        "server": record.server,
+        "location": record.location,
+        "protocol": record.protocol,
+        "client": record.client_text(),
+        "connection": record.connection,
+        "connection_requests": record.requests,
+        "worker": record.worker,
+        "bytes": record.bytes,
+        "request_bytes": record.request_bytes,
+        "upstream": record.upstream,
+        "cache": record.cache,
+        "pool": record.pool,
+        "times_us": {
+            "request_time": times.total,
+            "receive_time": times.receive,
+            "queue_time": times.queue,
+            "connect_time": times.connect,
+            "header_time": times.header,
+            "upstream_time": times.upstream,
+            "pool_wait": times.pool_wait,
+            "disk_time": times.disk,
+            "disk_wait": times.pool_wait + times.disk,
+            "response_time": times.response,
+            "sending_time": times.sending,
+        },
+    })
+}
+
+fn page(status: u16, content: &Value) -> Outcome {
+    respond(status, serde_json::to_vec(content).unwrap_or_default().into())
+}
+
+fn respond(status: u16, text: Bytes) -> Outcome {
+    let mut head = Head::new(status);
+    head.content_type = Some(Bytes::from_static(b"application/json"));
+    head.content_length = Some(text.len() as u64);
+    head.add("Cache-Control", Bytes::from_static(b"no-store"));
+    Response { head, body: Body::Bytes(text) }.into()
+}

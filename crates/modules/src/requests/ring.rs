@@ -1,0 +1,224 @@
+//! Rings of recent requests: one per worker, written by it alone and read by any thread, without locks.
+//!
+//! A ring is an array of records of [`WORDS`] numbers. The first of a record is its sequence lock: odd while it is being
+//! written, and different afterwards, so that a reader notices if a record has changed under it and leaves it out. All
+//! of it is safe code: words are atomic, and what is read from a torn record is thrown away.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Words of a record: 768 bytes.
+pub const WORDS: usize = 96;
+
+/// The words of a record, without its lock.
+pub type Words = [u64; WORDS - 1];
+
+/// The ring of a worker.
+pub struct Ring {
+    words: Box<[AtomicU64]>,
+    /// Records written so far.
+    written: AtomicU64,
+    /// The number of this ring in the process.
+    number: u64,
+}
+
+struct Rings {
+    next: u64,
+    all: Vec<Weak<Ring>>,
+}
+
+/// The rings of this process.
+static RINGS: Mutex<Rings> = Mutex::new(Rings { next: 0, all: Vec::new() });
+
+thread_local! {
+    /// That of this worker.
+    static OWN: RefCell<Option<Arc<Ring>>> = const { RefCell::new(None) };
+}
+
+fn rings() -> MutexGuard<'static, Rings> {
+    RINGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ring {
+    fn new(records: usize, number: u64) -> Self {
+        let words = (0..records * WORDS).map(|_| AtomicU64::new(0)).collect();
+        Self { words, written: AtomicU64::new(0), number }
+    }
+
+    fn records(&self) -> usize {
+        self.words.len() / WORDS
+    }
+
+    /// The words of the record with this sequence number.
+    fn record(&self, sequence: u64) -> &[AtomicU64] {
+        let at = usize::try_from(sequence).unwrap_or(0) % self.records() * WORDS;
+        &self.words[at..at + WORDS]
+    }
+
+    /// Writes a record. Only its worker calls this.
+    fn push(&self, used: &[u64]) {
+        let sequence = self.written.load(Ordering::Relaxed);
+        let record = self.record(sequence);
+        // Odd: it is being written.
+        record[0].store(2 * sequence + 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (word, value) in record[1..].iter().zip(used) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        record[0].store(2 * sequence + 2, Ordering::Release);
+        self.written.store(sequence + 1, Ordering::Release);
+    }
+
+    /// Reads the records from this sequence number on; calls `each` with their numbers. Returns how many were
+    /// overwritten before, and the number after the last.
+    fn read(&self, from: u64, each: &mut dyn FnMut(u64, &Words)) -> (u64, u64) {
+        let end = self.written.load(Ordering::Acquire);
+        let first = end.saturating_sub(self.records() as u64).max(from.min(end));
+        let mut missed = first - from.min(end);
+        for sequence in first..end {
+            let record = self.record(sequence);
+            let before = record[0].load(Ordering::Acquire);
+            let words = std::array::from_fn(|at| record[at + 1].load(Ordering::Relaxed));
+            fence(Ordering::Acquire);
+            let after = record[0].load(Ordering::Relaxed);
+            if before == after && before == 2 * sequence + 2 {
+                each(sequence, &words);
+            } else {
+                missed += 1;
+            }
+        }
+        (missed, end)
+    }
+}
+
+/// Writes a record of this worker into its ring, which has this many records. `used`: its words, without unused ones at
+/// the end.
+pub fn push(records: usize, used: &[u64]) {
+    OWN.with_borrow_mut(|own| {
+        let ring = match own {
+            Some(ring) if ring.records() == records => ring,
+            own => own.insert(join(records)),
+        };
+        ring.push(used);
+    });
+}
+
+#[cold]
+fn join(records: usize) -> Arc<Ring> {
+    let mut rings = rings();
+    let ring = Arc::new(Ring::new(records, rings.next));
+    rings.next += 1;
+    rings.all.retain(|ring| ring.strong_count() > 0);
+    rings.all.push(Arc::downgrade(&ring));
+    ring
+}
+
+/// A reader's place in all rings: what it has seen of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place(Vec<(u64, u64)>);
+
+/// Rings that a place may name.
+const PLACES_MAX: usize = 1024;
+
+impl Place {
+    /// Reads the text of a place; `None`: it is none.
+    pub fn parse(text: &str) -> Option<Self> {
+        let entry = |entry: &str| {
+            let (ring, sequence) = entry.split_once('.')?;
+            Some((ring.parse().ok()?, sequence.parse().ok()?))
+        };
+        if text.is_empty() {
+            return Some(Self::default());
+        }
+        let entries =
+            text.split('-').take(PLACES_MAX + 1).map(entry).collect::<Option<Vec<_>>>()?;
+        (entries.len() <= PLACES_MAX).then_some(Self(entries))
+    }
+
+    fn of(&self, ring: u64) -> Option<u64> {
+        self.0.iter().find(|(number, _)| *number == ring).map(|(_, sequence)| *sequence)
+    }
+}
+
+/// Its text, which URLs take as it is.
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (at, (ring, sequence)) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { "-" };
+            write!(f, "{separator}{ring}.{sequence}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the records of all rings behind a place; without one, all that are there. Returns the new place, and how
+/// many records were overwritten in between.
+pub fn read(from: Option<&Place>, each: &mut dyn FnMut(&Words)) -> (Place, u64) {
+    let all: Vec<Arc<Ring>> = rings().all.iter().filter_map(Weak::upgrade).collect();
+    let (mut place, mut missed) = (Vec::new(), 0);
+    for ring in all {
+        let seen = from.and_then(|from| from.of(ring.number));
+        let (lost, end) = ring.read(seen.unwrap_or(0), &mut |_, words| each(words));
+        // What was overwritten before the first look is not missed.
+        missed += if seen.is_some() { lost } else { 0 };
+        place.push((ring.number, end));
+    }
+    (Place(place), missed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn the_last_records_are_kept() {
+        let ring = Ring::new(4, 0);
+        for n in 0..6 {
+            ring.push(&[n, 10 * n]);
+        }
+        let mut seen = Vec::new();
+        assert_eq!(ring.read(0, &mut |at, words| seen.push((at, words[0], words[1]))), (2, 6));
+        assert_eq!(seen, [(2, 2, 20), (3, 3, 30), (4, 4, 40), (5, 5, 50)]);
+        assert_eq!(ring.read(6, &mut |_, _| panic!("nothing is new")), (0, 6));
+        // The place of a ring of another time.
+        assert_eq!(ring.read(99, &mut |_, _| panic!("nothing is new")), (0, 6));
+    }
+
+    #[test]
+    fn torn_records_are_left_out() {
+        let ring = Arc::new(Ring::new(2, 0));
+        let ended = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let (ring, ended) = (ring.clone(), ended.clone());
+            std::thread::spawn(move || {
+                let mut n = 0;
+                while !ended.load(Ordering::Relaxed) {
+                    n += 1;
+                    ring.push(&[n; WORDS - 1]);
+                }
+            })
+        };
+        let mut seen = 0;
+        while seen < 1000 {
+            ring.read(0, &mut |_, words| {
+                assert!(words.iter().all(|word| *word == words[0]), "{words:?}");
+                seen += 1;
+            });
+        }
+        ended.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn places() {
+        for text in ["", "0.7", "0.7-1.18446744073709551615"] {
+            assert_eq!(Place::parse(text).unwrap().to_string(), text);
+        }
+        for bad in ["7", "0.7-", "a.b", "0.7,1.8", "0.-1"] {
+            assert_eq!(Place::parse(bad), None, "{bad}");
+        }
+        assert_eq!(Place::parse(&"0.0-".repeat(5000)), None);
+    }
+}

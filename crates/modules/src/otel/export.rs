@@ -33,12 +33,8 @@ pub fn start(_services: &Rc<Services>, current: &Rc<Current>) -> Vec<JoinHandle<
     let mut sender = Sender { current: current.clone(), exporter: Exporter::default() };
     vec![spawn(async move {
         select(worker::stopping(), sender.run()).await;
-        // Requests in progress still end.
-        while worker::connections() > 0 {
-            sender.send_last().await;
-            sleep(LAST).await;
-        }
-        sender.send_last().await;
+        queue::close();
+        let _ = timeout(LAST, sender.send_all()).await;
     })]
 }
 
@@ -61,12 +57,6 @@ impl Sender {
                 sleep(interval.min(PAUSE_MAX)).await;
             }
         }
-    }
-
-    /// Sends what there is, while the server ends.
-    async fn send_last(&mut self) {
-        queue::close();
-        let _ = timeout(LAST, self.send_all()).await;
     }
 
     /// Sends full batches until there are none. False: one was lost.

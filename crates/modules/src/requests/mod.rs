@@ -23,7 +23,7 @@ use filter::{Filter, FilterError};
 use record::RequestRecord;
 use ring::Place;
 
-/// Records of a ring, at most: 48 MB per worker.
+/// Records of a ring, at most: 43 MB per worker.
 const RECORDS_MAX: usize = 65_536;
 
 /// Requests in a response, unless the argument `limit` says otherwise, and at most.
@@ -40,7 +40,7 @@ nowait_conf::directives! {
     module "requests";
     pub struct RingConf with RingConfLayer;
 
-    /// Remembers the last requests of each worker with all their times, for `requests_api` and `nowait log`: so many, 768
+    /// Remembers the last requests of each worker with all their times, for `requests_api` and `nowait log`: so many, 656
     /// bytes each. URIs are kept up to 256 bytes. `off` remembers none, and costs nothing; it is the only value below
     /// `http`, where it leaves requests out.
     request_ring: RingSize = "off", in HTTP | SERVER | LOCATION, args "number | off";

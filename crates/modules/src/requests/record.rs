@@ -87,22 +87,15 @@ pub struct RecordTimes {
 }
 
 /// Words of numbers, before the texts.
-const NUMBERS: usize = 12;
+const NUMBERS: usize = 15;
 
-/// Words of a text of this many bytes: six share a word with the length.
-const fn words_of(bytes: usize) -> usize {
-    1 + bytes.saturating_sub(6).div_ceil(8)
-}
+/// The texts of a record.
+const TEXTS: usize = 8;
 
-// The total time, and eight texts at their longest.
-const _: () = assert!(
-    NUMBERS
-        + words_of(8)
-        + 3 * words_of(WORD_BYTES_MAX)
-        + 4 * words_of(NAME_BYTES_MAX)
-        + words_of(URI_BYTES_MAX)
-        < WORDS
-);
+/// Bytes of all texts, at most.
+const TEXT_BYTES_MAX: usize = 3 * WORD_BYTES_MAX + 4 * NAME_BYTES_MAX + URI_BYTES_MAX;
+
+const _: () = assert!(NUMBERS + TEXT_BYTES_MAX.div_ceil(8) < WORDS);
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
@@ -128,8 +121,6 @@ fn protocol(request: &Request) -> u64 {
 
 /// Writes a request that has ended into the ring of this worker.
 pub fn write(records: usize, request: &Request) {
-    let mut words: Words = [0; WORDS - 1];
-    let sent = request.sent();
     let client = request.client();
     let times = PhaseTimes::of(request);
     let (kind, address) = match request.peer().inet().map(|inet| inet.ip().to_canonical()) {
@@ -138,103 +129,84 @@ pub fn write(records: usize, request: &Request) {
         Some(IpAddr::V6(ip)) => (6, u128::from(ip)),
     };
     let unmeasured = Duration::ZERO;
-    words[0] = clock().unix_ms();
-    words[1] = client.number;
-    words[2] = u64::from(request.log_status())
-        | protocol(request) << 16
-        | kind << 24
-        | (worker::index() as u64 & 0xff_ffff) << 32;
-    words[3] = u64::from(client.requests.get());
-    words[4] = sent.bytes();
-    words[5] = request.received();
-    words[6] = (address >> 64) as u64;
-    words[7] = address as u64;
-    words[8] = pair(times.received.unwrap_or(unmeasured), times.queue);
-    words[9] = pair(times.connect, times.header);
-    words[10] = pair(times.upstream, times.response.unwrap_or(unmeasured));
-    words[11] = pair(times.pool_wait, times.disk);
-    let mut text = Texts { words: &mut words, at: NUMBERS };
-    text.push(&micros(times.total).to_le_bytes(), 8);
-    text.push(request.head().method_bytes(), WORD_BYTES_MAX);
-    text.push(request.head().uri(), URI_BYTES_MAX);
-    text.push(request.host(), NAME_BYTES_MAX);
-    text.push(request.server_name(), NAME_BYTES_MAX);
-    text.push(&request.location().name, NAME_BYTES_MAX);
+    let mut texts = Texts { bytes: [0; TEXT_BYTES_MAX], length: 0, lengths: [0; TEXTS], count: 0 };
+    texts.push(request.head().method_bytes(), WORD_BYTES_MAX);
+    texts.push(request.head().uri(), URI_BYTES_MAX);
+    texts.push(request.host(), NAME_BYTES_MAX);
+    texts.push(request.server_name(), NAME_BYTES_MAX);
+    texts.push(&request.location().name, NAME_BYTES_MAX);
     match UpstreamState::get(request.state()) {
         Some(state) => {
             let tries = state.tries();
             let last = tries.last().and_then(|last| last.peer.as_deref()).unwrap_or_default();
-            text.push(last.as_bytes(), NAME_BYTES_MAX);
-            text.push(state.cache_status.get().unwrap_or_default().as_bytes(), WORD_BYTES_MAX);
+            texts.push(last.as_bytes(), NAME_BYTES_MAX);
+            texts.push(state.cache_status.get().unwrap_or_default().as_bytes(), WORD_BYTES_MAX);
         }
-        None => {
-            text.push(b"", 0);
-            text.push(b"", 0);
-        }
+        None => texts.count += 2,
     }
     let pool = request.spent().pool();
-    text.push(pool.as_deref().unwrap_or_default().as_bytes(), WORD_BYTES_MAX);
-    let used = text.at;
-    ring::push(records, &words[..used]);
+    texts.push(pool.as_deref().unwrap_or_default().as_bytes(), WORD_BYTES_MAX);
+    let numbers: [u64; NUMBERS] = [
+        clock().unix_ms(),
+        client.number,
+        u64::from(request.log_status())
+            | protocol(request) << 16
+            | kind << 24
+            | (worker::index() as u64 & 0xff_ffff) << 32,
+        u64::from(client.requests.get()),
+        request.sent().bytes(),
+        request.received(),
+        (address >> 64) as u64,
+        address as u64,
+        pair(times.received.unwrap_or(unmeasured), times.queue),
+        pair(times.connect, times.header),
+        pair(times.upstream, times.response.unwrap_or(unmeasured)),
+        pair(times.pool_wait, times.disk),
+        micros(times.total),
+        texts.lengths(0),
+        texts.lengths(4),
+    ];
+    ring::push(records, &numbers, &texts.bytes[..texts.length]);
 }
 
-/// Texts behind the numbers: a word with the length, and the text.
-struct Texts<'a> {
-    words: &'a mut Words,
-    at: usize,
+/// Texts, one behind the other.
+struct Texts {
+    bytes: [u8; TEXT_BYTES_MAX],
+    length: usize,
+    lengths: [u16; TEXTS],
+    count: usize,
 }
 
-impl Texts<'_> {
+impl Texts {
     fn push(&mut self, text: &[u8], bytes_max: usize) {
         let text = &text[..text.len().min(bytes_max)];
-        // The length and the first six bytes share a word.
-        let mut first = [0; 8];
-        let (head, rest) = text.split_at(text.len().min(6));
-        first[..2].copy_from_slice(&(text.len() as u16).to_le_bytes());
-        first[2..2 + head.len()].copy_from_slice(head);
-        self.put(first);
-        for chunk in rest.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.put(word);
+        let end = self.length + text.len();
+        if let Some(place) = self.bytes.get_mut(self.length..end) {
+            place.copy_from_slice(text);
+            self.length = end;
+            self.lengths[self.count] = text.len() as u16;
         }
+        self.count += 1;
     }
 
-    fn put(&mut self, word: [u8; 8]) {
-        if let Some(place) = self.words.get_mut(self.at) {
-            *place = u64::from_le_bytes(word);
-            self.at += 1;
-        }
+    /// Four lengths in a word.
+    fn lengths(&self, from: usize) -> u64 {
+        let four = &self.lengths[from..from + 4];
+        four.iter().rev().fold(0, |word, length| word << 16 | u64::from(*length))
     }
 }
 
-/// Reads texts.
-struct TextReader<'a> {
-    words: &'a Words,
-    at: usize,
-}
-
-impl TextReader<'_> {
-    fn next(&mut self) -> Vec<u8> {
-        let first = self.word();
-        let length = usize::from(u16::from_le_bytes([first[0], first[1]])).min(8 * WORDS);
-        let mut text = first[2..].to_vec();
-        while text.len() < length {
-            text.extend_from_slice(&self.word());
-        }
-        text.truncate(length);
-        text
-    }
-
-    fn word(&mut self) -> [u8; 8] {
-        let word = self.words.get(self.at).copied().unwrap_or(0);
-        self.at += 1;
-        word.to_le_bytes()
-    }
-
-    fn text(&mut self) -> String {
-        String::from_utf8_lossy(&self.next()).into_owned()
-    }
+/// The texts of a record; whatever it contains can be read.
+fn texts(words: &Words) -> [String; TEXTS] {
+    let lengths = [words[NUMBERS - 2], words[NUMBERS - 1]];
+    let bytes: Vec<u8> = words[NUMBERS..].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut rest = &bytes[..];
+    std::array::from_fn(|at| {
+        let length = (lengths[at / 4] >> (16 * (at % 4)) & 0xffff) as usize;
+        let (text, after) = rest.split_at(length.min(rest.len()));
+        rest = after;
+        String::from_utf8_lossy(text).into_owned()
+    })
 }
 
 impl RequestRecord {
@@ -245,9 +217,7 @@ impl RequestRecord {
         let (connect, header) = half(9);
         let (upstream, response) = half(10);
         let (pool_wait, disk) = half(11);
-        let mut texts = TextReader { words, at: NUMBERS };
-        let total = texts.next();
-        let total = <[u8; 8]>::try_from(&total[..]).map_or(0, u64::from_le_bytes);
+        let total = words[12];
         let times = RecordTimes {
             receive,
             queue,
@@ -268,14 +238,7 @@ impl RequestRecord {
             }
             _ => None,
         };
-        let method = texts.text();
-        let uri = texts.text();
-        let host = texts.text();
-        let server = texts.text();
-        let location = texts.text();
-        let upstream = texts.text();
-        let cache = texts.text();
-        let pool = texts.text();
+        let [method, uri, host, server, location, upstream_name, cache, pool] = texts(words);
         Self {
             ended_ms: words[0],
             connection: words[1],
@@ -292,7 +255,7 @@ impl RequestRecord {
             server,
             location,
             uri,
-            upstream,
+            upstream: upstream_name,
             cache,
             pool,
         }
@@ -310,17 +273,25 @@ mod tests {
 
     #[test]
     fn texts_are_read_as_they_were_written() {
+        let mut written =
+            Texts { bytes: [0; TEXT_BYTES_MAX], length: 0, lengths: [0; TEXTS], count: 0 };
+        let long = [b'x'; 400];
+        let all: [&[u8]; TEXTS] =
+            [b"GET", &long, b"", b"1", b"12345678", b"", b"HIT", "ä".as_bytes()];
+        for text in all {
+            written.push(text, URI_BYTES_MAX);
+        }
         let mut words: Words = [0; WORDS - 1];
-        let texts: [&[u8]; 5] = [b"", b"GET", b"123456", b"1234567", &[b'x'; 400]];
-        let mut writer = Texts { words: &mut words, at: NUMBERS };
-        for text in texts {
-            writer.push(text, URI_BYTES_MAX);
+        words[NUMBERS - 2] = written.lengths(0);
+        words[NUMBERS - 1] = written.lengths(4);
+        for (word, bytes) in words[NUMBERS..].iter_mut().zip(written.bytes.chunks(8)) {
+            let mut whole = [0; 8];
+            whole[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(whole);
         }
-        let mut reader = TextReader { words: &words, at: NUMBERS };
-        for text in texts {
-            assert_eq!(reader.next(), text[..text.len().min(URI_BYTES_MAX)]);
-        }
-        // Whatever a ring contains can be read.
+        let expected =
+            all.map(|text| String::from_utf8_lossy(&text[..text.len().min(256)]).into_owned());
+        assert_eq!(texts(&words), expected);
         for word in [0, u64::MAX, 0xffff] {
             RequestRecord::read(&[word; WORDS - 1]);
         }

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Words of a record: 768 bytes.
-pub const WORDS: usize = 96;
+/// Words of a record: 656 bytes.
+pub const WORDS: usize = 82;
 
 /// The words of a record, without its lock.
 pub type Words = [u64; WORDS - 1];
@@ -57,14 +57,25 @@ impl Ring {
     }
 
     /// Writes a record. Only its worker calls this.
-    fn push(&self, used: &[u64]) {
+    fn push(&self, numbers: &[u64], text: &[u8]) {
         let sequence = self.written.load(Ordering::Relaxed);
         let record = self.record(sequence);
         // Odd: it is being written.
         record[0].store(2 * sequence + 1, Ordering::Relaxed);
         fence(Ordering::Release);
-        for (word, value) in record[1..].iter().zip(used) {
+        // Plain loops: this happens for every request.
+        let (first, behind) = record[1..].split_at(numbers.len().min(WORDS - 1));
+        for (word, value) in first.iter().zip(numbers) {
             word.store(*value, Ordering::Relaxed);
+        }
+        let (whole, rest) = text.as_chunks::<8>();
+        for (word, bytes) in behind.iter().zip(whole) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        if let Some(word) = behind.get(whole.len()) {
+            let mut last = [0; 8];
+            last[..rest.len()].copy_from_slice(rest);
+            word.store(u64::from_le_bytes(last), Ordering::Relaxed);
         }
         record[0].store(2 * sequence + 2, Ordering::Release);
         self.written.store(sequence + 1, Ordering::Release);
@@ -92,15 +103,15 @@ impl Ring {
     }
 }
 
-/// Writes a record of this worker into its ring, which has this many records. `used`: its words, without unused ones at
-/// the end.
-pub fn push(records: usize, used: &[u64]) {
+/// Writes a record of this worker into its ring, which has this many records: numbers, and behind them a text, of which
+/// eight bytes are a word. What does not fit is cut off.
+pub fn push(records: usize, numbers: &[u64], text: &[u8]) {
     OWN.with_borrow_mut(|own| {
         let ring = match own {
             Some(ring) if ring.records() == records => ring,
             own => own.insert(join(records)),
         };
-        ring.push(used);
+        ring.push(numbers, text);
     });
 }
 
@@ -176,7 +187,7 @@ mod tests {
     fn the_last_records_are_kept() {
         let ring = Ring::new(4, 0);
         for n in 0..6 {
-            ring.push(&[n, 10 * n]);
+            ring.push(&[n, 10 * n], b"");
         }
         let mut seen = Vec::new();
         assert_eq!(ring.read(0, &mut |at, words| seen.push((at, words[0], words[1]))), (2, 6));
@@ -196,7 +207,7 @@ mod tests {
                 let mut n = 0;
                 while !ended.load(Ordering::Relaxed) {
                     n += 1;
-                    ring.push(&[n; WORDS - 1]);
+                    ring.push(&[n; WORDS - 2], &n.to_le_bytes());
                 }
             })
         };

@@ -18,7 +18,7 @@ use crate::connection_id::{Home, IdGenerator};
 use crate::crypto::{ClientSide, HandshakeState, ServerSide, VERSION};
 use crate::datagram::Datagram;
 use crate::keys::Keys;
-use crate::settings::{SEND_WINDOW_BYTES_MAX, SEND_WINDOW_BYTES_MIN, Settings};
+use crate::settings::{SEND_AHEAD_BYTES, SEND_WINDOW_BYTES_MAX, SEND_WINDOW_BYTES_MIN, Settings};
 use crate::tokens::{self, Judged};
 
 /// The largest datagram that is accepted: any.
@@ -188,12 +188,14 @@ impl Bundle {
         self.connection.poll_transmit(now, datagrams_max, buffer)
     }
 
-    /// Sets what is kept of written data by what the path carries.
+    /// Sets what is kept of written data by what the path carries. What waits to be sent is little, so that it is still in
+    /// the processor's cache then.
     fn follow_path(&mut self) {
         let window = self.connection.congestion_state().window();
-        let wanted = (2 * window).clamp(SEND_WINDOW_BYTES_MIN, SEND_WINDOW_BYTES_MAX);
-        // Small changes are not worth waking those who write.
-        if wanted > self.send_window + self.send_window / 4 || wanted < self.send_window / 2 {
+        let ahead = (window / 8).max(SEND_AHEAD_BYTES);
+        let wanted = (window + ahead).clamp(SEND_WINDOW_BYTES_MIN, SEND_WINDOW_BYTES_MAX);
+        // Small changes are not worth waking those who write; but a window that lags must exceed what may be in flight.
+        if wanted > self.send_window + self.send_window / 16 || wanted < self.send_window / 2 {
             self.send_window = wanted;
             self.connection.set_send_window(wanted);
         }

@@ -29,13 +29,19 @@ pub struct Settings {
     pub gso: bool,
 }
 
-/// What a peer may send of a stream before it is read, at least: 100 Mbit/s over 80 ms.
-pub const STREAM_WINDOW_BYTES: usize = 1024 * 1024;
+/// What a peer may send of a stream before it is read, at least: 100 Mbit/s over 300 ms, as much as TCP has by default.
+pub const STREAM_WINDOW_BYTES: usize = 4 * 1024 * 1024;
+
+/// What is left to the other streams while nobody reads one.
+const OTHER_STREAMS_BYTES: usize = 2 * 1024 * 1024;
 
 /// The same for all streams of a connection.
-pub const CONNECTION_WINDOW_BYTES: usize = 2 * STREAM_WINDOW_BYTES;
+pub const CONNECTION_WINDOW_BYTES: usize = STREAM_WINDOW_BYTES + OTHER_STREAMS_BYTES;
 
-/// What is kept of written data until it is acknowledged: twice what may be in flight, within these limits.
+/// What is written ahead of what may be in flight, at least.
+pub(crate) const SEND_AHEAD_BYTES: u64 = 128 * 1024;
+
+/// What is kept of written data until it is acknowledged, with what is ahead of it: within these limits.
 pub(crate) const SEND_WINDOW_BYTES_MIN: u64 = 128 * 1024;
 pub(crate) const SEND_WINDOW_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
@@ -79,7 +85,7 @@ impl Settings {
     fn make_transport(&self) -> Arc<TransportConfig> {
         let varint = |bytes: usize| VarInt::from_u64(bytes as u64).unwrap_or(VarInt::MAX);
         let stream_window = self.stream_buffer_bytes.max(STREAM_WINDOW_BYTES);
-        let connection_window = stream_window.max(CONNECTION_WINDOW_BYTES);
+        let connection_window = stream_window + OTHER_STREAMS_BYTES;
         let mut mtu = MtuDiscoveryConfig::default();
         mtu.upper_bound(MTU_MAX);
         let mut transport = TransportConfig::default();

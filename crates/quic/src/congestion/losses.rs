@@ -3,7 +3,7 @@
 //! Called by the controller.
 
 /// Bytes after which what was before counts half.
-const MEMORY_BYTES: f64 = 256.0 * 1024.0;
+const MEMORY_BYTES: f64 = 512.0 * 1024.0;
 
 /// Bytes that have arrived, and that were lost.
 #[derive(Clone, Debug, Default)]

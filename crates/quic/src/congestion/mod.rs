@@ -40,7 +40,7 @@ const PACKETS_MIN: f64 = 2.0;
 const BETA_OF_CHANCE: f64 = 0.9;
 
 /// Round trips that take longer than the shortest by less than this part of it, within these limits, meet no queue.
-const QUEUE_DIVISOR: u32 = 8;
+const QUEUE_DIVISOR: u32 = 16;
 const QUEUE_MIN: Duration = Duration::from_millis(1);
 const QUEUE_MAX: Duration = Duration::from_millis(8);
 
@@ -78,7 +78,8 @@ pub(crate) struct Cubic {
     rounds: Rounds,
     losses: LossShare,
     used: Use,
-    beta_of_chance: f64,
+    /// Losses may be by chance: always, but for the flows of tests that stand for others.
+    knows_chance: bool,
 }
 
 /// How much of the window is used.
@@ -115,7 +116,7 @@ impl Cubic {
             rounds: Rounds::new(now),
             losses: LossShare::default(),
             used: Use::default(),
-            beta_of_chance: BETA_OF_CHANCE,
+            knows_chance: true,
         }
     }
 
@@ -149,7 +150,11 @@ impl Cubic {
     fn cause(&self, lost: f64) -> Cause {
         let few = (self.window / CHANCE_DIVISOR).max(CHANCE_PACKETS * self.segment);
         // A mark, which loses nothing, is never by chance.
-        if lost == 0.0 || lost > few || self.losses.share() > SHARE_OF_CHANCE_MAX {
+        if !self.knows_chance
+            || lost == 0.0
+            || lost > few
+            || self.losses.share() > SHARE_OF_CHANCE_MAX
+        {
             return Cause::Congestion;
         }
         let shortest = self.rounds.shortest();
@@ -171,7 +176,7 @@ impl Cubic {
         };
         let beta = match cause {
             Cause::Congestion => BETA,
-            Cause::Chance => self.beta_of_chance,
+            Cause::Chance => BETA_OF_CHANCE,
         };
         // Fast convergence (RFC 9438, 4.7): a flow that did not come as far as before makes room for others.
         self.full = match cause {
@@ -181,7 +186,9 @@ impl Cubic {
         self.window = (prior * beta).max(self.smallest());
         self.threshold = self.window;
         self.slow_start = SlowStart::Over;
-        self.curve = Some(Curve::new(now, self.window, self.full, prior, self.segment));
+        // What was lost by chance need not be won back more slowly than Reno does.
+        let until = if cause == Cause::Chance { self.window } else { prior };
+        self.curve = Some(Curve::new(now, self.window, self.full, until, self.segment));
         self.recovery = Some(now);
     }
 

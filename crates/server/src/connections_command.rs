@@ -8,12 +8,12 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use nowait_front::log::escape;
 use serde_json::Value;
 
-use crate::status_client::StatusUrl;
+use crate::api_client::ApiUrl;
 
 /// The arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionsCommand {
-    url: StatusUrl,
+    url: ApiUrl,
     json: bool,
     limit: u32,
 }
@@ -26,7 +26,7 @@ pub fn command() -> Command {
             Arg::new("url")
                 .value_name("URL")
                 .required(true)
-                .value_parser(|text: &str| text.parse::<StatusUrl>())
+                .value_parser(|text: &str| text.parse::<ApiUrl>())
                 .help("The location with \"connections_api\""),
         )
         .arg(
@@ -48,7 +48,7 @@ pub fn command() -> Command {
 impl ConnectionsCommand {
     /// The command that was parsed.
     pub fn of(matches: &ArgMatches) -> ConnectionsCommand {
-        let url: &StatusUrl = matches.get_one("url").expect("the parser requires it");
+        let url: &ApiUrl = matches.get_one("url").expect("the parser requires it");
         ConnectionsCommand {
             url: url.clone(),
             json: matches.get_flag("json"),

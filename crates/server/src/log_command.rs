@@ -11,7 +11,7 @@ use nowait_front::log::escape;
 use nowait_sys::localtime::LocalTime;
 use serde_json::Value;
 
-use crate::status_client::StatusUrl;
+use crate::api_client::ApiUrl;
 
 /// Time between two requests with `--follow`.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestLogCommand {
     expression: String,
-    url: StatusUrl,
+    url: ApiUrl,
     follow: bool,
     json: bool,
     limit: u32,

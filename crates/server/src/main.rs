@@ -1,6 +1,7 @@
 //! The `nowait` program: command line, master and server process, generations, signals.
 #![forbid(unsafe_code)]
 
+mod api_client;
 mod builtin;
 mod cache_command;
 mod certificate_watch;
@@ -52,7 +53,6 @@ mod server_process;
 mod service;
 mod settings;
 mod sockets;
-mod status_client;
 mod successors;
 mod tools;
 #[cfg(feature = "top")]

@@ -17,7 +17,7 @@ const RESPONSE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Where a page is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusUrl {
+pub struct ApiUrl {
     /// `127.0.0.1:8080`
     authority: String,
     /// `/requests`
@@ -28,17 +28,17 @@ pub struct StatusUrl {
 
 /// A response.
 #[derive(Debug)]
-pub struct StatusPage {
+pub struct ApiPage {
     /// The status.
     pub status: u16,
     /// The content.
     pub body: Vec<u8>,
 }
 
-impl FromStr for StatusUrl {
+impl FromStr for ApiUrl {
     type Err = String;
 
-    fn from_str(url: &str) -> Result<StatusUrl, String> {
+    fn from_str(url: &str) -> Result<ApiUrl, String> {
         let rest = url.strip_prefix("http://").ok_or("the URL has to begin with http://")?;
         if url.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return Err("the URL contains a space or a control character".to_owned());
@@ -57,16 +57,16 @@ impl FromStr for StatusUrl {
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let authority = if has_port { host.to_owned() } else { format!("{host}:80") };
         let path = if path.is_empty() { "/" } else { path }.to_owned();
-        Ok(StatusUrl { authority, path, credentials })
+        Ok(ApiUrl { authority, path, credentials })
     }
 }
 
-impl StatusUrl {
+impl ApiUrl {
     /// Requests the page with these arguments.
     ///
     /// # Errors
     /// There was no response.
-    pub fn get(&self, arguments: &[(&str, &str)]) -> io::Result<StatusPage> {
+    pub fn get(&self, arguments: &[(&str, &str)]) -> io::Result<ApiPage> {
         let mut stream = self.connect()?;
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
@@ -110,18 +110,18 @@ impl StatusUrl {
     }
 }
 
-impl std::fmt::Display for StatusUrl {
+impl std::fmt::Display for ApiUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "http://{}{}", self.authority, self.path)
     }
 }
 
-fn parse(mut response: Vec<u8>) -> Option<StatusPage> {
+fn parse(mut response: Vec<u8>) -> Option<ApiPage> {
     let end = response.windows(4).position(|four| four == b"\r\n\r\n")?;
     let rest = response.strip_prefix(b"HTTP/1.")?.get(1..)?.strip_prefix(b" ")?;
     let status = std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()?;
     let body = response.split_off(end + 4);
-    Some(StatusPage { status, body })
+    Some(ApiPage { status, body })
 }
 
 #[cfg(test)]
@@ -130,13 +130,13 @@ mod tests {
 
     #[test]
     fn urls() {
-        let url: StatusUrl = "http://me:secret@localhost/requests".parse().unwrap();
+        let url: ApiUrl = "http://me:secret@localhost/requests".parse().unwrap();
         assert_eq!((&*url.authority, &*url.path), ("localhost:80", "/requests"));
         assert_eq!(url.credentials.as_deref(), Some("Basic bWU6c2VjcmV0"));
-        let url: StatusUrl = "http://[::1]:81".parse().unwrap();
+        let url: ApiUrl = "http://[::1]:81".parse().unwrap();
         assert_eq!((&*url.authority, &*url.path, &url.credentials), ("[::1]:81", "/", &None));
         for wrong in ["https://a/", "a", "http://", "http://u@/", "http://a/ b", "http://a/?b"] {
-            assert!(wrong.parse::<StatusUrl>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ApiUrl>().is_err(), "{wrong}");
         }
     }
 

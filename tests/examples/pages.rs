@@ -145,6 +145,27 @@ fn dashboard() {
     assert!(server.quit().success());
 }
 
+#[test]
+fn blocked_addresses() {
+    let numbers = free_port();
+    let text = page("steering.md", "keyval_zone")
+        .replace("127.0.0.1:9145", &format!("127.0.0.1:{numbers}"))
+        .replace("/var/lib/nowait/blocked.json", "%%DIR%%/blocked.json");
+    let mut server = with(example(&text).file("srv/site/a", "a"));
+    assert_eq!(server.get("/a").status, 200);
+    let body = "{\"127.0.0.0/8\":\"1\"}";
+    let mut client = nowait_testkit::Client::to_port(numbers);
+    client.send(format!(
+        "POST /api/9/http/keyvals/blocked HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    assert_eq!(client.response().status, 201);
+    assert_eq!(server.get("/a").status, 403);
+    // The user of the server may not write into the test's directory.
+    server.allow_log("were not saved in");
+    server.stop();
+}
+
 /// The names of metrics in a text.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');

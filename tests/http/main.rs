@@ -40,6 +40,7 @@ mod http2;
 mod http2_limits;
 mod image_filter;
 mod keep_alive;
+mod keyval;
 mod late;
 mod lifecycle;
 mod limit;

@@ -580,13 +580,6 @@ const TABLE: &[Origin] = &[
         ..Origin::NONE
     },
     Origin {
-        name: "NGINX Plus (key-value store)",
-        names: "keyval keyval_zone",
-        loss: "the variables are not set; using one is an error",
-        advice: "use \"map\" with an included file, and reload after a change",
-        ..Origin::NONE
-    },
-    Origin {
         name: "NGINX Plus (JWT and OpenID Connect)",
         names: "auth_jwt auth_jwt_* oidc_provider auth_oidc",
         files: "ngx_http_auth_jwt_module",

@@ -12,6 +12,7 @@ pub mod address;
 pub mod bind;
 pub mod frames;
 pub mod handover;
+pub mod keyval;
 pub mod limit;
 pub mod listen;
 pub mod log;

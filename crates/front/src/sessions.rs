@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use nowait_upstream::Group;
 
+use crate::keyval::KeyvalZone;
+
 /// The state of `stream`, read at one time.
 #[derive(Debug, Default)]
 pub struct SessionsReport {
@@ -17,6 +19,8 @@ pub struct SessionsReport {
     pub udp_dropped: u64,
     /// Groups of upstream servers that have a block.
     pub upstreams: Vec<Arc<Group>>,
+    /// Key-value zones.
+    pub keyvals: Vec<Arc<KeyvalZone>>,
 }
 
 /// Makes the report.

@@ -30,6 +30,7 @@ pub mod filter;
 pub mod forwarded;
 pub mod generation;
 pub mod interpret;
+pub mod keyvals;
 pub mod limit_rate;
 pub mod location_tree;
 pub mod logs;

@@ -1,14 +1,24 @@
-//! Blocks that define variables: `map`, `geo` and `split_clients`. `nowait_variables` implements them,
-//! for requests and sessions alike; here are their rows for the `http` block.
+//! Directives that define variables: `map`, `geo`, `split_clients` and `keyval`. `nowait_variables` and
+//! `nowait_front` implement them, for requests and sessions alike; here are their rows for the `http` block.
 
 use nowait_conf::{Cx, Diagnostic, Node};
-use nowait_http::conf::value;
+use nowait_front::keyval;
+use nowait_http::conf::{HttpConf, value};
+use nowait_http::keyvals::KEYVALS;
 use nowait_http::module::Module;
 use nowait_http::variables::complex::HttpVariables;
 
 /// This module.
-pub static MODULE: Module =
-    Module { rows: &[MAP_ROWS, GEO_ROWS, SPLIT_CLIENTS_ROWS], ..Module::EMPTY };
+pub static MODULE: Module = Module {
+    rows: &[MAP_ROWS, GEO_ROWS, SPLIT_CLIENTS_ROWS, KEYVAL_ROWS],
+    finish: Some(finish),
+    ..Module::EMPTY
+};
+
+fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
+    let zones = keyval::finish::<HttpVariables>(cx);
+    conf.settings.set(&KEYVALS, zones);
+}
 
 nowait_conf::rows! {
     pub static MAP_ROWS, module "map";
@@ -41,6 +51,27 @@ nowait_conf::rows! {
     /// Defines a variable by the hash of a string: each value receives its share of all strings,
     /// `*` the rest.
     block "split_clients" => split_clients, in HTTP, take exactly(2), args "string $variable { ... }";
+}
+
+nowait_conf::rows! {
+    pub static KEYVAL_ROWS, module "keyval";
+
+    /// Defines a zone of pairs for `keyval`. The API (`api write=on`) adds, changes and removes pairs; reloads keep
+    /// them.
+    ///
+    /// * `zone=name:size`: a pair takes 128 bytes besides its key and value; one for which there is no room is
+    ///   refused. A key has at most 4096 bytes.
+    /// * `state=file`: a file with the pairs in JSON, which is read at the start and replaced after each change, so
+    ///   that restarts keep them. Its directory has to be writable for the `user` of the server.
+    /// * `timeout=time`: after this time a pair is removed; the API can set another time for each.
+    /// * `type=string`: the key of `keyval` has to equal the key of the pair. `type=ip`: it is an address within the
+    ///   network that the pair has as its key; of several networks, the smallest counts. `type=prefix`: it begins
+    ///   with the key of the pair; of several, the longest counts.
+    /// * `sync`: accepted with a warning; zones are not synchronised between machines.
+    "keyval_zone" => |cx, node| keyval::keyval_zone::<HttpVariables>(cx, node, "http"), in HTTP, take at_least(1), inheritance Own, args "zone=name:size [state=file] [timeout=time] [type=string | ip | prefix] [sync]";
+    /// Defines a variable: the value that the zone has for the key, a text with variables. Without a value, the
+    /// variable is not found.
+    "keyval" => keyval::keyval::<HttpVariables>, in HTTP, take exactly(3), inheritance Own, args "key $variable zone=name";
 }
 
 fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {

@@ -149,6 +149,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
         listen.spec.nodelay = listen.spec.address.is_stream() && nodelay;
     }
     let limit_zones = cx.take_global::<ZonesNamed>().resolve(cx, "limit_conn_zone");
+    let keyvals = nowait_front::keyval::finish::<StreamVariables>(cx);
     let upstreams = cx.take_global::<Groups<StreamVariables>>().resolve(cx);
     let resolving = resolving(cx, &[main, &stream]);
     let resolvers =
@@ -172,6 +173,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
         upstreams,
         resolvers,
         limit_zones,
+        keyvals,
         access_logs,
         resolving,
     })

@@ -32,6 +32,7 @@ pub(super) fn report(plan: &StreamConf) -> Option<ReportSessions> {
         return None;
     }
     let groups: Vec<Arc<Group>> = plan.upstreams.of_blocks().cloned().collect();
+    let keyvals = plan.keyvals.clone();
     Some(Box::new(move || {
         let totals = counts::totals();
         SessionsReport {
@@ -40,6 +41,7 @@ pub(super) fn report(plan: &StreamConf) -> Option<ReportSessions> {
             udp_active: totals.udp_active,
             udp_dropped: totals.udp_dropped,
             upstreams: groups.clone(),
+            keyvals: keyvals.clone(),
         }
     }))
 }

@@ -39,6 +39,8 @@ pub struct StreamConf {
     pub access_logs: nowait_front::log::access::AccessLogs,
     /// Zones of `limit_conn`.
     pub limit_zones: Box<[LimitZone<StreamVariables, ()>]>,
+    /// Key-value zones.
+    pub keyvals: Vec<Arc<nowait_front::keyval::KeyvalZone>>,
     /// Whether variables show what clients of TLS offer.
     pub wants_offers: bool,
     /// Sessions of TLS.

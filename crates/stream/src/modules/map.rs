@@ -1,6 +1,8 @@
-//! Blocks that define variables: `map`, `geo`, `geoip2` and `split_clients`. They are implemented in
-//! `nowait_variables`, for requests and sessions alike. nginx: `ngx_stream_map_module`,
+//! Directives that define variables: `map`, `geo`, `geoip2`, `split_clients` and `keyval`. They are implemented in
+//! `nowait_variables` and `nowait_front`, for requests and sessions alike. nginx: `ngx_stream_map_module`,
 //! `ngx_stream_geo_module`, `ngx_stream_split_clients_module`.
+
+use nowait_front::keyval;
 
 use crate::conf::core::accepted;
 use crate::module::Module;
@@ -14,6 +16,7 @@ pub static MODULE: Module = Module {
         #[cfg(feature = "geoip2")]
         GEOIP2_ROWS,
         SPLIT_CLIENTS_ROWS,
+        KEYVAL_ROWS,
     ],
     handler: None,
     variables: &[],
@@ -53,4 +56,13 @@ nowait_conf::rows! {
     /// Defines a variable by the hash of a string: each value receives its share of all strings,
     /// `*` the rest.
     block "split_clients" => nowait_variables::split_clients::split_clients::<StreamVariables>, in STREAM, take exactly(2), args "string $variable { ... }";
+}
+
+nowait_conf::rows! {
+    pub static KEYVAL_ROWS, module "stream_keyval";
+
+    /// Defines a zone of pairs for `keyval`, as `keyval_zone` in `http` does.
+    "keyval_zone" => |cx, node| keyval::keyval_zone::<StreamVariables>(cx, node, "stream"), in STREAM, take at_least(1), inheritance Own, args "zone=name:size [state=file] [timeout=time] [type=string | ip | prefix] [sync]";
+    /// Defines a session variable whose value the API sets for a key, as `keyval` in `http` does for requests.
+    "keyval" => keyval::keyval::<StreamVariables>, in STREAM, take exactly(3), inheritance Own, args "key $variable zone=name";
 }

@@ -1,10 +1,12 @@
 //! `api`: version 9 of NGINX Plus's API, and paths of our own beside it (`nowait/1`).
 //!
 //! The tree that is read is built for each request ([`tree`]); with `write=on`, requests change servers of groups
-//! ([`servers`]), reset statistics ([`reset`]) and purge caches ([`caches`]). Changes are logged with their client.
+//! ([`servers`]) and pairs of key-value zones
+//! ([`keyvals`]), reset statistics ([`reset`]) and purge caches ([`caches`]). Changes are logged with their client.
 
 mod caches;
 mod error;
+mod keyvals;
 mod reset;
 mod servers;
 mod tree;
@@ -130,6 +132,9 @@ fn read(request: &Request) -> Result<Answer, ApiError> {
         [protocol @ ("http" | "stream"), "upstreams", name, "servers", ref rest @ ..] => {
             servers::read(request, protocol, name, rest)
         }
+        [protocol @ ("http" | "stream"), "keyvals", ref rest @ ..] => {
+            keyvals::read(request, protocol, rest)
+        }
         ref steps => {
             let value = find(&super::report(request), steps)?;
             Ok(Answer::ok(with_fields(value, &path, fields(request).as_deref())))
@@ -152,6 +157,9 @@ async fn change(request: &mut Request) -> Result<Answer, ApiError> {
         (_, [protocol @ ("http" | "stream"), "upstreams", name, "servers", rest @ ..]) => {
             servers::change(request, method, (protocol, name), rest).await
         }
+        (_, [protocol @ ("http" | "stream"), "keyvals", rest @ ..]) => {
+            keyvals::change(request, method, protocol, rest).await
+        }
         (Method::Delete, _) => reset::reset(request, &steps),
         _ => Err(ApiError::METHOD),
     }
@@ -159,12 +167,15 @@ async fn change(request: &mut Request) -> Result<Answer, ApiError> {
 
 /// The members of the body, an object in JSON.
 async fn object(request: &mut Request) -> Result<Map<String, Value>, ApiError> {
-    request_body::read_into_memory(request, BODY_BYTES_MAX).await.map_err(
-        |status| match status {
-            413 => ApiError::TOO_LARGE,
-            _ => ApiError::BODY,
-        },
-    )?;
+    object_of(request, BODY_BYTES_MAX).await
+}
+
+/// The same of a body with at most `max` bytes.
+async fn object_of(request: &mut Request, max: usize) -> Result<Map<String, Value>, ApiError> {
+    request_body::read_into_memory(request, max).await.map_err(|status| match status {
+        413 => ApiError::TOO_LARGE,
+        _ => ApiError::BODY,
+    })?;
     let RequestBody::Memory(text) = request.body() else { return Err(ApiError::JSON) };
     match serde_json::from_slice(text) {
         Ok(Value::Object(members)) => Ok(members),
@@ -187,9 +198,36 @@ fn note(request: &Request, what: &str) {
 
 /// The argument `fields`.
 fn fields(request: &Request) -> Option<Vec<String>> {
-    let query = std::str::from_utf8(request.uri().query()).ok()?;
-    let list = query.split('&').find_map(|argument| argument.strip_prefix("fields="))?;
+    let list = argument(request, "fields")?;
     Some(list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
+
+/// An argument of the query, decoded.
+fn argument(request: &Request, name: &str) -> Option<String> {
+    let query = request.uri().query().split(|byte| *byte == b'&');
+    let value = query.filter_map(|argument| argument.strip_prefix(name.as_bytes()));
+    let value = value.filter_map(|rest| rest.strip_prefix(b"=")).next()?;
+    let mut out = Vec::with_capacity(value.len());
+    let mut rest = value;
+    while let [byte, tail @ ..] = rest {
+        let hex = |byte: &u8| char::from(*byte).to_digit(16);
+        (out, rest) = match (byte, tail) {
+            (b'%', [high, low, tail @ ..]) if hex(high).is_some() && hex(low).is_some() => {
+                let value = hex(high)? * 16 + hex(low)?;
+                out.push(u8::try_from(value).ok()?);
+                (out, tail)
+            }
+            (b'+', tail) => {
+                out.push(b' ');
+                (out, tail)
+            }
+            (byte, tail) => {
+                out.push(*byte);
+                (out, tail)
+            }
+        };
+    }
+    String::from_utf8(out).ok()
 }
 
 fn page(status: u16, value: &Value) -> Outcome {

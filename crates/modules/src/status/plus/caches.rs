@@ -4,8 +4,8 @@ use nowait_backend::cache::purge::{Aim, by_name};
 use nowait_http::request::Request;
 use serde_json::{Map, Value, json};
 
+use super::answer::{Answer, note, object};
 use super::error::ApiError;
-use super::{Answer, note, object};
 
 const CODE: &str = "CachePurgeFormatError";
 

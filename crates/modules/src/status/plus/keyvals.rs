@@ -15,8 +15,8 @@ use nowait_runtime::clock;
 use nowait_runtime::fs::Io;
 use serde_json::{Map, Value};
 
+use super::answer::{Answer, argument, fields, note, object_of};
 use super::error::ApiError;
-use super::{Answer, argument, fields, note, object_of};
 
 /// Maximum size of the body of a request, in bytes; `client_max_body_size` is smaller by default.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;

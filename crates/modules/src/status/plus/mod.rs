@@ -4,6 +4,7 @@
 //! ([`servers`]) and pairs of key-value zones
 //! ([`keyvals`]), reset statistics ([`reset`]) and purge caches ([`caches`]). Changes are logged with their client.
 
+mod answer;
 mod caches;
 mod error;
 mod keyvals;
@@ -13,25 +14,20 @@ mod tree;
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
-use nowait_http::credentials::{Credentials, VERIFIED};
 use nowait_http::exchange::OnHangup;
-use nowait_http::log::Level;
 use nowait_http::module::{Handler, Step, set_content};
 use nowait_http::outcome::Outcome;
-use nowait_http::request::{Request, RequestBody};
-use nowait_http::request_body;
+use nowait_http::request::Request;
 use nowait_http::response::{Body, Head, Response};
 use nowait_message::Method;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::report::Report;
+use answer::{Answer, fields};
 use error::ApiError;
 
 /// The versions of the API whose paths work. What later versions add to the fields of version 9 is left out.
 const VERSIONS: [u64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
-
-/// Maximum size of the body of a request, in bytes.
-const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// `api [write=on|off];`
 pub fn api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
@@ -73,25 +69,6 @@ impl Handler for Api {
             Step::Done(request, outcome)
         })
     }
-}
-
-/// A response: its status, and its content.
-struct Answer {
-    status: u16,
-    value: Option<Value>,
-}
-
-impl Answer {
-    fn ok(value: Value) -> Self {
-        Self { status: 200, value: Some(value) }
-    }
-
-    fn created(value: Value) -> Self {
-        Self { status: 201, value: Some(value) }
-    }
-
-    /// 204
-    const EMPTY: Self = Self { status: 204, value: None };
 }
 
 fn finish(request: &Request, answer: Result<Answer, ApiError>) -> Outcome {
@@ -163,71 +140,6 @@ async fn change(request: &mut Request) -> Result<Answer, ApiError> {
         (Method::Delete, _) => reset::reset(request, &steps),
         _ => Err(ApiError::METHOD),
     }
-}
-
-/// The members of the body, an object in JSON.
-async fn object(request: &mut Request) -> Result<Map<String, Value>, ApiError> {
-    object_of(request, BODY_BYTES_MAX).await
-}
-
-/// The same of a body with at most `max` bytes.
-async fn object_of(request: &mut Request, max: usize) -> Result<Map<String, Value>, ApiError> {
-    request_body::read_into_memory(request, max).await.map_err(|status| match status {
-        413 => ApiError::TOO_LARGE,
-        _ => ApiError::BODY,
-    })?;
-    let RequestBody::Memory(text) = request.body() else { return Err(ApiError::JSON) };
-    match serde_json::from_slice(text) {
-        Ok(Value::Object(members)) => Ok(members),
-        // Not an object, or not JSON.
-        _ => Err(ApiError::JSON),
-    }
-}
-
-/// Logs a change with the client that asked for it.
-fn note(request: &Request, what: &str) {
-    let verified = request.state().get(&VERIFIED).is_some();
-    match Credentials::of(request).filter(|_| verified) {
-        Some(credentials) => {
-            let user = credentials.user.escape_ascii();
-            request.log(Level::Notice, format_args!("api: {what}, by user \"{user}\""));
-        }
-        None => request.log(Level::Notice, format_args!("api: {what}")),
-    }
-}
-
-/// The argument `fields`.
-fn fields(request: &Request) -> Option<Vec<String>> {
-    let list = argument(request, "fields")?;
-    Some(list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
-}
-
-/// An argument of the query, decoded.
-fn argument(request: &Request, name: &str) -> Option<String> {
-    let query = request.uri().query().split(|byte| *byte == b'&');
-    let value = query.filter_map(|argument| argument.strip_prefix(name.as_bytes()));
-    let value = value.filter_map(|rest| rest.strip_prefix(b"=")).next()?;
-    let mut out = Vec::with_capacity(value.len());
-    let mut rest = value;
-    while let [byte, tail @ ..] = rest {
-        let hex = |byte: &u8| char::from(*byte).to_digit(16);
-        (out, rest) = match (byte, tail) {
-            (b'%', [high, low, tail @ ..]) if hex(high).is_some() && hex(low).is_some() => {
-                let value = hex(high)? * 16 + hex(low)?;
-                out.push(u8::try_from(value).ok()?);
-                (out, tail)
-            }
-            (b'+', tail) => {
-                out.push(b' ');
-                (out, tail)
-            }
-            (byte, tail) => {
-                out.push(*byte);
-                (out, tail)
-            }
-        };
-    }
-    String::from_utf8(out).ok()
 }
 
 fn page(status: u16, value: &Value) -> Outcome {

@@ -9,8 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nowait_http::request::Request;
 use serde_json::{Map, Value};
 
+use super::answer::{Answer, note};
 use super::error::ApiError;
-use super::{Answer, find, note, servers};
+use super::{find, servers};
 
 /// Maximum number of objects that have been reset; beyond, those that no longer exist are forgotten, and then
 /// the others.

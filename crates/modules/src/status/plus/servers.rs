@@ -16,8 +16,8 @@ use nowait_upstream::{
 };
 use serde_json::{Map, Value, json};
 
+use super::answer::{Answer, note, object};
 use super::error::ApiError;
-use super::{Answer, note, object};
 
 /// The code of most errors in a body.
 const FORMAT: &str = "UpstreamConfFormatError";

@@ -94,5 +94,6 @@ mod upstream;
 mod userid;
 mod variables;
 mod virtual_servers;
+mod vts;
 mod wrong;
 mod zones;

@@ -191,8 +191,8 @@ const TABLE: &[Origin] = &[
         names: "vhost_traffic_status* stream_server_traffic_status*",
         files: "ngx_http_vhost_traffic_status_module ngx_http_stream_server_traffic_status_module ngx_stream_server_traffic_status_module",
         handlers: "vhost_traffic_status_display stream_server_traffic_status_display",
-        loss: "its status page, and counters per virtual host, are gone",
-        advice: "use \"status_api\" for JSON and \"metrics\" for Prometheus",
+        loss: "filters, limits and buckets are gone; the page and its counters per server run",
+        advice: "use \"status_zone\" in locations, \"limit_req\" and \"limit_conn\", and \"metrics\" for histograms",
         ..Origin::NONE
     },
     Origin {

@@ -16,7 +16,7 @@ use nowait_variables::Vocabulary;
 use crate::conf;
 use crate::conf::limit_except::{LimitExcept, LimitExceptLayer};
 use crate::conf::log::{LogConf, TaskLogs, access_logs};
-use crate::conf::uri_scope::{PatternLayer, ServerNames};
+use crate::conf::uri_scope::{FirstServerName, PatternLayer, ServerNames};
 use crate::conf::{HttpConf, Location, LocationId, Regex, Server, ServerId};
 use crate::conf::{body, client, files, http2, http3, mime, pages};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
@@ -292,6 +292,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpC
         if names.is_empty() {
             names.push(ConfiguredName::none(span));
         }
+        cx.global::<FirstServerName>().0 = name.clone();
         cx.global::<ServerNames>().0 = names.iter().map(|name| name.name.clone()).collect();
         made.push(build.server(cx, &http, (scope, span), name, &directives));
         listens.push(ServerListens { id, listens: directives, names });

@@ -97,8 +97,6 @@ pub struct UpstreamState {
     trailers: RefCell<Vec<Header>>,
     cookie: RefCell<Option<Bytes>>,
     notices: RefCell<Vec<Notice>>,
-    /// `$upstream_cache_status`
-    pub cache_status: Cell<Option<&'static str>>,
 }
 
 /// The tries of a request. Most requests of a connection reuse the memory of the previous one.
@@ -125,8 +123,7 @@ impl UpstreamState {
     /// Clears the state, for another request.
     fn clear(&mut self) {
         // Field by field: most are empty already.
-        let Self { tries, redirected, action, url, head, trailers, cookie, notices, cache_status } =
-            self;
+        let Self { tries, redirected, action, url, head, trailers, cookie, notices } = self;
         tries.get_mut().clear();
         redirected.set(false);
         action.set(None);
@@ -135,7 +132,6 @@ impl UpstreamState {
         *trailers.get_mut() = Vec::new();
         *cookie.get_mut() = None;
         *notices.get_mut() = Vec::new();
-        cache_status.set(None);
     }
 
     /// All tries, in order.

@@ -144,6 +144,14 @@ impl HistogramSnapshot {
         self.sum += Duration::from_micros(histogram.sum_us.load(Ordering::Relaxed));
     }
 
+    /// Adds the times of another one.
+    pub fn merge(&mut self, other: &HistogramSnapshot) {
+        for (sum, count) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum = sum.wrapping_add(*count);
+        }
+        self.sum += other.sum;
+    }
+
     /// The number of times.
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, count| sum.wrapping_add(*count))

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nowait_runtime::net::Address;
 
@@ -218,6 +218,16 @@ impl Peer {
         self.server
     }
 
+    /// `max_fails`
+    pub fn max_fails(&self) -> u32 {
+        self.max_fails
+    }
+
+    /// `fail_timeout`
+    pub fn fail_timeout(&self) -> Duration {
+        Duration::from_millis(self.fail_timeout_ms)
+    }
+
     /// Its ID for APIs: unique within the group, never used again.
     pub fn id(&self) -> u32 {
         self.id
@@ -246,7 +256,7 @@ impl Peer {
     /// Sets the result of a health check. An unhealthy peer gets no requests; one that becomes healthy
     /// starts over: its failures are cleared and `slow_start` begins. True if that changes whether requests go there
     /// and was no first check that has passed.
-    pub(crate) fn set_healthy(&self, healthy: bool, now: Instant) -> bool {
+    pub fn set_healthy(&self, healthy: bool, now: Instant) -> bool {
         let new = if healthy { HEALTHY } else { UNHEALTHY };
         let old = self.state.health.swap(new, Relaxed);
         if healthy && old != HEALTHY {

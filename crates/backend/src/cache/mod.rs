@@ -34,6 +34,7 @@ mod streaming_hit;
 pub mod zone;
 
 pub use serve::{begin, finish};
+pub use state::cache_status;
 
 use nowait_http::module::Module;
 

@@ -51,6 +51,11 @@ fn text<'a>(
 
 static STATE: Key<State> = Key::new();
 
+/// How the cache handled a request: `$upstream_cache_status`; `None` if none was used.
+pub fn cache_status(request: &Request) -> Option<Status> {
+    request.state().get(&STATE)?.status
+}
+
 /// Kept in the request once a cache was used.
 #[derive(Debug, Default)]
 pub struct State {

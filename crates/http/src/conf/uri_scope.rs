@@ -14,6 +14,10 @@ pub struct PatternLayer(pub Option<Pattern>);
 #[derive(Default)]
 pub struct ServerNames(pub Vec<ServerName>);
 
+/// The first name of the server that is being resolved, as it is written; empty if it has none.
+#[derive(Default)]
+pub struct FirstServerName(pub Bytes);
+
 /// The URIs of a block.
 pub enum UriScope {
     /// The URIs with this prefix.

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use nowait_backend::cache::cache_status;
 use nowait_http::address;
 use nowait_http::request::Request;
 use nowait_http::timeline::{PhaseTimes, loop_delay};
@@ -166,14 +167,14 @@ impl List<'_> {
         if let Some(pool) = request.spent().pool() {
             self.text("nowait.pool", pool.as_bytes());
         }
+        if let Some(status) = cache_status(request) {
+            self.text("nowait.cache", status.as_str().as_bytes());
+        }
         let Some(state) = UpstreamState::get(request.state()) else { return };
         let peers: Vec<String> =
             state.tries().iter().filter_map(|one| Some(one.peer.as_deref()?.to_owned())).collect();
         if !peers.is_empty() {
             self.text("nowait.upstream", peers.join(", ").as_bytes());
-        }
-        if let Some(status) = state.cache_status.get() {
-            self.text("nowait.cache", status.as_bytes());
         }
     }
 }

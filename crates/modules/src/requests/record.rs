@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use nowait_backend::cache::cache_status;
 use nowait_http::request::Request;
 use nowait_http::timeline::PhaseTimes;
 use nowait_http::upstream_state::UpstreamState;
@@ -140,10 +141,11 @@ pub fn write(records: usize, request: &Request) {
             let tries = state.tries();
             let last = tries.last().and_then(|last| last.peer.as_deref()).unwrap_or_default();
             texts.push(last.as_bytes(), NAME_BYTES_MAX);
-            texts.push(state.cache_status.get().unwrap_or_default().as_bytes(), WORD_BYTES_MAX);
         }
-        None => texts.count += 2,
+        None => texts.count += 1,
     }
+    let cache = cache_status(request).map(|status| status.as_str()).unwrap_or_default();
+    texts.push(cache.as_bytes(), WORD_BYTES_MAX);
     let pool = request.spent().pool();
     texts.push(pool.as_deref().unwrap_or_default().as_bytes(), WORD_BYTES_MAX);
     let numbers: [u64; NUMBERS] = [

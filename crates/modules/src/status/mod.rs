@@ -18,6 +18,7 @@ mod plus;
 mod report;
 mod resolvers;
 mod status_zone;
+mod vts;
 mod zone;
 mod zone_metrics;
 
@@ -51,7 +52,13 @@ const OPENMETRICS: &[u8] = b"application/openmetrics-text; version=1.0.0; charse
 
 /// This module.
 pub static MODULE: Module = Module {
-    rows: &[STATUS_ROWS, DASHBOARD_ROWS, status_zone::ZoneConf::ROWS],
+    rows: &[
+        STATUS_ROWS,
+        DASHBOARD_ROWS,
+        status_zone::ZoneConf::ROWS,
+        vts::VtsConf::ROWS,
+        vts::VTS_ROWS,
+    ],
     build: Some(status_zone::build),
     start: Some(|_, current| {
         NEWEST.fetch_max(current.number, Ordering::Relaxed);

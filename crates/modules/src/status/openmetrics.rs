@@ -313,6 +313,11 @@ pub fn seconds(time: Duration) -> String {
 pub struct MetricsText(String);
 
 impl MetricsText {
+    /// The text so far.
+    pub fn into_text(self) -> String {
+        self.0
+    }
+
     /// The head of a metric family.
     pub fn family(&mut self, name: &str, kind: &str, unit: &str, help: &str) {
         let _ = writeln!(self.0, "# TYPE {name} {kind}");

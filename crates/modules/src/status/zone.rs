@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use nowait_backend::cache::cache_status;
 use nowait_front::tally::{add, take};
 use nowait_http::request::Request;
 use nowait_http::upstream_state::UpstreamState;
@@ -22,6 +23,10 @@ pub const ZONES_MAX: usize = 4096;
 
 /// Statuses that are counted one by one: 100 to 599.
 const STATUSES: usize = 500;
+
+/// The values of `$upstream_cache_status`, in the order of their counters.
+pub const CACHE_STATUSES: [&str; 7] =
+    ["MISS", "BYPASS", "EXPIRED", "STALE", "UPDATING", "REVALIDATED", "HIT"];
 
 /// What a zone counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +58,8 @@ struct Counters {
     sent: AtomicU64,
     /// By status.
     statuses: Box<[AtomicU64; STATUSES]>,
+    /// By cache status.
+    caches: [AtomicU64; CACHE_STATUSES.len()],
     total: Histogram,
     upstream: Histogram,
 }
@@ -66,6 +73,7 @@ impl Default for Counters {
             received: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             statuses: Box::new([const { AtomicU64::new(0) }; STATUSES]),
+            caches: [const { AtomicU64::new(0) }; CACHE_STATUSES.len()],
             total: Histogram::default(),
             upstream: Histogram::default(),
         }
@@ -156,6 +164,11 @@ impl Zone {
             _ => add(&counters.discarded),
         }
         counters.total.record(now().saturating_duration_since(request.started()));
+        if let Some(status) = cache_status(request)
+            && let Some(at) = CACHE_STATUSES.iter().position(|one| *one == status.as_str())
+        {
+            add(&counters.caches[at]);
+        }
         if let Some(state) = UpstreamState::get(request.state()) {
             let tries = state.tries();
             if !tries.is_empty() {
@@ -195,6 +208,8 @@ pub struct ZoneSnapshot {
     pub sent: u64,
     /// Responses by status, those that occurred.
     pub statuses: BTreeMap<u16, u64>,
+    /// By cache status, in the order of [`CACHE_STATUSES`].
+    pub caches: [u64; CACHE_STATUSES.len()],
     /// Times of requests, from the first byte to the end of the response.
     pub total: HistogramSnapshot,
     /// Times of upstream servers.
@@ -202,6 +217,24 @@ pub struct ZoneSnapshot {
 }
 
 impl ZoneSnapshot {
+    /// Adds another zone.
+    pub fn add(&mut self, other: &ZoneSnapshot) {
+        self.processing += other.processing;
+        self.requests += other.requests;
+        self.ended += other.ended;
+        self.discarded += other.discarded;
+        self.received += other.received;
+        self.sent += other.sent;
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        for (sum, count) in self.caches.iter_mut().zip(other.caches) {
+            *sum += count;
+        }
+        self.total.merge(&other.total);
+        self.upstream.merge(&other.upstream);
+    }
+
     /// Responses by the first digit of their status, from `1xx`.
     pub fn classes(&self) -> [u64; 5] {
         let mut classes = [0; 5];
@@ -238,6 +271,9 @@ fn read(zone: &Zone) -> ZoneSnapshot {
             if count > 0 {
                 *sum.statuses.entry(100 + at as u16).or_default() += count;
             }
+        }
+        for (sum, counter) in sum.caches.iter_mut().zip(&counters.caches) {
+            *sum += load(counter);
         }
         sum.total.add(&counters.total);
         sum.upstream.add(&counters.upstream);

@@ -61,8 +61,14 @@ pub fn dashboard(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
 }
 
 /// Responds with the page, or with the stream of reports.
-struct Dashboard {
+pub struct Dashboard {
     interval: Duration,
+}
+
+impl Default for Dashboard {
+    fn default() -> Self {
+        Self { interval: INTERVAL }
+    }
 }
 
 impl Handler for Dashboard {
@@ -77,11 +83,18 @@ impl Dashboard {
         if let Some(refusal) = super::refuse(request) {
             return refusal;
         }
-        let accept = request.head().header(Known::Accept);
         match super::part(request).as_deref() {
-            Some("") if !names_event_stream(accept) => page(),
-            Some("" | "events") => self.stream(request),
+            Some("") => self.show(request),
+            Some("events") => self.stream(request),
             _ => Outcome::status(404),
+        }
+    }
+
+    /// The page, or what it asks for at its own URI.
+    pub fn show(&self, request: &Request) -> Outcome {
+        match names_event_stream(request.head().header(Known::Accept)) {
+            true => self.stream(request),
+            false => page(),
         }
     }
 

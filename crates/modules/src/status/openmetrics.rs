@@ -187,10 +187,9 @@ type Count = fn(&PeerStats) -> u64;
 type Put<'a> = dyn Fn(&mut MetricsText, [(&str, &str); 2], &Peer, &PeerStats) + 'a;
 
 fn of_quic(report: &Report, text: &mut MetricsText) {
-    let Some(quic) = &report.quic else { return };
     let help = "What happened to datagrams and handshakes of QUIC.";
     text.family("nowait_quic_events", "counter", "", help);
-    for (name, count) in quic {
+    for (name, count) in report.quic.iter().flatten() {
         text.sample("nowait_quic_events_total", &[("event", name)], *count);
     }
 }

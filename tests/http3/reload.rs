@@ -1,6 +1,10 @@
 //! Reloads and changes of the workers under way.
 
+use std::fs;
+use std::net::UdpSocket;
+
 use nowait_testkit::http3::Http3;
+use nowait_testkit::wait::{PATIENCE, until};
 
 use crate::stage::{block, http3, on_each_driver, pattern, server};
 
@@ -69,5 +73,44 @@ fn addresses_come_and_go() {
         server.set_http(&with);
         server.reload();
         assert_eq!(http3(server).get("/page").text(), "page");
+    });
+}
+
+#[test]
+fn an_address_moves_between_http_and_stream() {
+    const STREAM: &str = "stream { server { listen 127.0.0.1:%%PORT_1%% udp; return text; } }";
+    let builder = server("").main(STREAM).file("html/page", "page");
+    on_each_driver(&builder, |server| {
+        let file = server.dir().join("nginx.conf");
+        let before = fs::read_to_string(&file).unwrap();
+        let (port, other) = (server.port().to_string(), server.port_n(1).to_string());
+        // Each gets the port of the other one, and gives it back.
+        let quic = |port: &str| format!("listen 127.0.0.1:{port} quic;");
+        let udp = |port: &str| format!("listen 127.0.0.1:{port} udp;");
+        let after = before
+            .replace(&quic(&port), "%%QUIC%%")
+            .replace(&udp(&other), &udp(&port))
+            .replace("%%QUIC%%", &quic(&other));
+        assert_ne!(before, after);
+        let asks = |port: u16| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect(("127.0.0.1", port)).unwrap();
+            socket.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+            until("an answer of stream", PATIENCE, || {
+                socket.send(b"x").unwrap();
+                let mut text = [0; 4];
+                (socket.recv(&mut text).is_ok() && &text == b"text").then_some(())
+            });
+        };
+        for _ in 0..2 {
+            assert_eq!(http3(server).get("/page").text(), "page");
+            asks(server.port_n(1));
+            fs::write(&file, &after).unwrap();
+            server.reload();
+            assert_eq!(Http3::to_port(server.port_n(1)).get("/page").text(), "page");
+            asks(server.port());
+            fs::write(&file, &before).unwrap();
+            server.reload();
+        }
     });
 }

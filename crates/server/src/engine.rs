@@ -67,8 +67,17 @@ struct WorkerSet {
 struct Listening {
     id: u64,
     address: Arc<ListenAddress>,
+    /// Connections use QUIC. A socket that a reload gives to sessions of `stream`, or takes from them, is received from
+    /// in another way: it leaves, and joins again.
+    quic: bool,
     /// The number of sockets that the worker set accepts from.
     sockets: usize,
+}
+
+impl Listening {
+    fn is_of(&self, listener: &Listener) -> bool {
+        self.address == listener.address && self.quic == listener.quic
+    }
 }
 
 /// A generation that is about to be put to use.
@@ -79,8 +88,8 @@ pub struct Activation {
     pub settings: MainSettings,
     /// The service's part.
     pub plan: Plan,
-    /// Addresses, in the order of the plan.
-    pub addresses: Vec<ListenAddress>,
+    /// Addresses, in the order of the plan, and whether connections use QUIC there.
+    pub addresses: Vec<(ListenAddress, bool)>,
     /// Sockets of each address.
     pub sockets: Vec<Vec<OwnedFd>>,
     /// Open logs.
@@ -165,7 +174,9 @@ impl Engine {
         let generation = plan.activate(resources, self.generation.as_ref())?;
         let generation = Arc::new(generation);
         late_logs.iter().for_each(|path| generation.expect_log(path));
-        let listeners = addresses.into_iter().map(Arc::new).zip(sockets).collect();
+        let listener =
+            |((address, quic), sockets)| Listener { address: Arc::new(address), quic, sockets };
+        let listeners = addresses.into_iter().zip(sockets).map(listener).collect();
         match &mut self.worker_set {
             Some(worker_set) if worker_set.shape == shape => {
                 worker_set.update(number, &generation, listeners, &self.events);
@@ -345,7 +356,14 @@ impl Engine {
     }
 }
 
-type Listeners = Vec<(Arc<ListenAddress>, Vec<OwnedFd>)>;
+/// An address of a generation, and its sockets.
+struct Listener {
+    address: Arc<ListenAddress>,
+    quic: bool,
+    sockets: Vec<OwnedFd>,
+}
+
+type Listeners = Vec<Listener>;
 
 impl WorkerSet {
     fn start(
@@ -441,19 +459,20 @@ impl WorkerSet {
                 applied: applied.clone(),
             })
             .collect();
-        let gone = |known: &Listening| !listeners.iter().any(|(a, _)| **a == *known.address);
+        let gone = |known: &Listening| !listeners.iter().any(|listener| known.is_of(listener));
         for known in self.listeners.iter().filter(|known| gone(known)) {
             for update in &mut updates {
                 update.leaves.push(Leave { id: known.id });
             }
         }
-        self.listeners.retain(|known| listeners.iter().any(|(a, _)| **a == *known.address));
-        for (address, sockets) in listeners {
-            let position = self.listeners.iter().position(|known| known.address == address);
+        self.listeners.retain(|known| !gone(known));
+        for listener in listeners {
+            let position = self.listeners.iter().position(|known| known.is_of(&listener));
+            let Listener { address, quic, sockets } = listener;
             let position = position.unwrap_or_else(|| {
                 self.next_listener += 1;
                 let id = self.next_listener;
-                self.listeners.push(Listening { id, address: address.clone(), sockets: 0 });
+                self.listeners.push(Listening { id, address: address.clone(), quic, sockets: 0 });
                 self.listeners.len() - 1
             });
             let known = &mut self.listeners[position];

@@ -363,7 +363,7 @@ impl ServerControl {
             worst.map(|line| line.text).unwrap_or_else(|| "the texts are refused here".to_owned())
         })?;
         let addresses: Vec<_> =
-            loaded.needs.listens.iter().map(|spec| spec.address.clone()).collect();
+            loaded.needs.listens.iter().map(|spec| (spec.address.clone(), spec.quic)).collect();
         let Loaded { settings, .. } = loaded;
         drop(bundle);
         let sinks = self.sinks(&settings.error_logs, &logs);

@@ -284,7 +284,8 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope, modules: ModuleList) -> Option<HttpC
         } else {
             directives
         };
-        if crate::conf::tls::HttpSslConf::resolve(cx, &[&http, &scope]).ssl.0 {
+        let obsolete = crate::conf::tls::HttpSslConf::resolve(cx, &[&http, &scope]).ssl;
+        if obsolete.is_some_and(|ssl| ssl.0) {
             directives.iter_mut().for_each(ListenDirective::add_ssl);
         }
         let name = names.first().map(|name| name.shown.clone()).unwrap_or_default();

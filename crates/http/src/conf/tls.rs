@@ -17,7 +17,7 @@ nowait_conf::directives! {
 
     /// Obsolete: makes all `listen` directives of the server those of TLS, as nginx did before 1.25.1. Use the parameter
     /// `ssl` of `listen`.
-    ssl: ObsoleteSsl = "off", in HTTP | SERVER, args "on | off";
+    ssl: Option<ObsoleteSsl>, in HTTP | SERVER, args "on | off";
     /// Maximum of data in a record, up to 16k. Smaller records reach slow clients sooner; larger
     /// ones cost less.
     ssl_buffer_size: Size = "16k", in HTTP | SERVER, args "size";

@@ -11,6 +11,7 @@ use serde_json::Value;
 const CONFIGURATION: &str = r#"
 limit_req_zone $arg_key zone=rate:1m rate=100r/s;
 limit_conn_zone $arg_key zone=few:1m;
+request_ring 10;
 proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
 map $uri $at { default $uri; }
 upstream app { server 127.0.0.1:%%PORT_1%%; }
@@ -51,6 +52,9 @@ server {
     location /packed/ { gzip_static on; add_header X-At packed always; }
     location = /status { status_api; add_header X-At status always; }
     location = /stub { stub_status; add_header X-At stub always; }
+    location = /requests { requests_api; add_header X-At requests always; }
+    location = /clients { connections_api; add_header X-At clients always; }
+    location /traced/ { otel_trace_context propagate; add_header X-At traced always; }
     location /tried/ { try_files $uri $uri/ /none =404; add_header X-At tried always; }
     location /fallback/ { try_files $uri @app; }
     location @app { add_header X-At app always; proxy_pass http://app; }
@@ -91,6 +95,7 @@ const ROWS: &[Row] = &[
     ("auth_request", "GET /refused/f.txt", &[], Status(403)),
     ("auth_request", "GET /chosen/x", &[], Upstream),
     ("autoindex", "GET /list/", &[], Status(200)),
+    ("connections_api", "GET /clients", &[], Unknown),
     ("dav", "GET /dav/f.txt", &[], Status(200)),
     ("dav", "PUT /dav/new", &[], Unknown),
     ("empty_gif", "GET /empty.gif", &[], Status(200)),
@@ -107,9 +112,11 @@ const ROWS: &[Row] = &[
     ("more_headers", "GET /headers/f.txt", &[], Status(200)),
     ("mp4", "GET /mp4/f.txt", &[], Status(200)),
     ("mp4", "POST /mp4/f.txt", &[], Status(405)),
+    ("otel", "GET /traced/f.txt", &[], Status(200)),
     ("random_index", "GET /random/", &[], Status(200)),
     ("realip", "GET /real/f.txt", &["X-Real-IP: 192.0.2.7"], Status(200)),
     ("realip", "GET /real/f.txt", &["X-Real-IP: 192.0.2.8"], Status(403)),
+    ("requests", "GET /requests", &[], Unknown),
     ("rewrite", "GET /rewrite/f.txt", &[], Status(200)),
     ("rewrite", "GET /rewrite/moved/f.txt", &[], Status(301)),
     ("rewrite", "GET /close/", &[], Closed),
@@ -161,6 +168,7 @@ fn server(driver: Driver) -> Server {
         "condition/",
         "packed/",
         "tried/",
+        "traced/",
     ];
     for folder in folders {
         site = site.file(&format!("html/{folder}f.txt"), format!("in /{folder}"));

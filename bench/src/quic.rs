@@ -62,17 +62,9 @@ pub fn run(
     load: &QuicLoad<'_>,
     warm_up: Duration,
     length: Duration,
-    mut edge: impl FnMut(),
+    edge: impl FnMut(),
 ) -> Result<u64, String> {
-    let mut run = QuicRun::start(load, After::Again, u64::MAX)?;
-    let end = Instant::now() + warm_up;
-    run.until(|run| run.now >= end)?;
-    edge();
-    let (before, end) = (run.complete, Instant::now() + length);
-    run.until(|run| run.now >= end)?;
-    edge();
-    run.close_all();
-    Ok(run.complete - before)
+    QuicRun::start(load, After::Again, u64::MAX)?.measure(warm_up, length, edge)
 }
 
 /// As [`run`], but each request has a connection of its own, which is closed behind the response.
@@ -83,20 +75,14 @@ pub fn handshakes(
     load: &QuicLoad<'_>,
     warm_up: Duration,
     length: Duration,
-    mut edge: impl FnMut(),
+    edge: impl FnMut(),
 ) -> Result<u64, String> {
     let mut run = QuicRun::start(load, After::Connect, u64::MAX)?;
-    let end = Instant::now() + warm_up;
-    run.until(|run| run.now >= end)?;
-    edge();
-    let (before, end) = (run.complete, Instant::now() + length);
-    run.until(|run| run.now >= end)?;
-    edge();
-    run.close_all();
+    let complete = run.measure(warm_up, length, edge)?;
     // Servers take a client from a port that has just been used for the one before.
     match run.failed * FAILURES_DIVISOR > run.complete {
         true => Err(format!("{} connections failed", run.failed)),
-        false => Ok(run.complete - before),
+        false => Ok(complete),
     }
 }
 
@@ -314,6 +300,23 @@ impl<'a> QuicRun<'a> {
             has_asked: false,
             timeout: None,
         })
+    }
+
+    /// The number of responses within some time; `edge` is called when it begins and when it ends.
+    fn measure(
+        &mut self,
+        warm_up: Duration,
+        length: Duration,
+        mut edge: impl FnMut(),
+    ) -> Result<u64, String> {
+        let end = Instant::now() + warm_up;
+        self.until(|run| run.now >= end)?;
+        edge();
+        let (before, end) = (self.complete, Instant::now() + length);
+        self.until(|run| run.now >= end)?;
+        edge();
+        self.close_all();
+        Ok(self.complete - before)
     }
 
     /// Serves events until a condition holds.

@@ -11,7 +11,7 @@ use nowait_http::generation::Current;
 use nowait_http::log::Level;
 use nowait_http::services::Services;
 use nowait_http::special_pages::PRODUCT_VERSION;
-use nowait_runtime::task::select;
+use nowait_runtime::task::{Either, select};
 use nowait_runtime::time::timeout;
 use nowait_runtime::{JoinHandle, sleep, spawn, worker};
 
@@ -51,8 +51,11 @@ impl Sender {
     async fn run(&mut self) {
         loop {
             let interval = self.conf().interval;
-            select(sleep(interval), poll_fn(|cx| queue::poll_full(cx))).await;
-            queue::close();
+            // A full batch leaves at once, and the one after it goes on being filled.
+            let full = poll_fn(|cx| queue::poll_full(cx));
+            if let Either::Left(()) = select(sleep(interval), full).await {
+                queue::close();
+            }
             if !self.send_all().await {
                 sleep(interval.min(PAUSE_MAX)).await;
             }

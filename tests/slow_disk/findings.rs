@@ -40,7 +40,8 @@ fn a_disk_that_hangs_is_named(driver: Driver, workers: usize) {
     // The directory is known from now on, so that what waits is attributed to its disk.
     assert!(server.get("/warm").body == content("warm"));
     assert!(server.get("/cold/0").body == content("cold/0"));
-    assert_eq!(part("findings").as_array().unwrap().len(), 0);
+    let quiet = part("findings");
+    assert!(quiet.as_array().unwrap().iter().all(|one| one["severity"] != "error"), "{quiet}");
 
     let gate = disk.hold(Ops::LOOKUP | Ops::OPEN | Ops::READ);
     let mut waiting: Vec<_> = names[1..]
@@ -53,33 +54,30 @@ fn a_disk_that_hangs_is_named(driver: Driver, workers: usize) {
         .collect();
     gate.wait_waiting(1);
     let place = disk.path().display().to_string();
-    let find = |of: &str| {
-        until(of, PATIENCE, || {
+    let find = |words: [&str; 2]| {
+        until(words[1], PATIENCE, || {
             let all = part("findings");
-            all.as_array().unwrap().iter().find(|one| one["of"] == of).cloned()
+            let said = |one: &&Value| {
+                one["text"]
+                    .as_str()
+                    .is_some_and(|text| words.iter().all(|word| text.contains(word)))
+            };
+            all.as_array().unwrap().iter().find(said).cloned()
         })
     };
-    let hangs = find("file_system");
-    let text = hangs["text"].as_str().unwrap();
-    assert!(text.contains(&place) && text.contains("hangs: no operation has ended for"), "{text}");
+    let hangs = find([&place, "hangs: no operation has ended for"]);
+    assert_eq!(hangs["of"], "file_system");
     assert_eq!(hangs["severity"], "error");
     assert!(hangs["hint"].as_str().unwrap().contains("thread_pool"), "{hangs}");
     // Two threads are busy, and nine of ten places are taken.
-    let full = find("thread_pool");
-    assert_eq!(full["subject"], "slow");
-    assert!(
-        full["text"]
-            .as_str()
-            .unwrap()
-            .contains("nearly full: 9 tasks wait of 10 at most, 11 clients"),
-        "{full}"
-    );
+    let full = find(["slow", "nearly full: 9 tasks wait of 10 at most, 11 clients"]);
+    assert_eq!((&full["of"], &full["subject"]), (&"thread_pool".into(), &"slow".into()));
     assert!(full["hint"].as_str().unwrap().starts_with("a disk is slow"), "{full}");
 
     let systems = part("file_systems");
     let mine = systems.as_array().unwrap().iter().find(|one| one["directory"] == *place).unwrap();
     assert_eq!((&mine["waiting"], &mine["in_progress"]), (&9.into(), &2.into()), "{mine}");
-    assert!(mine["stalled_us"].as_u64() > Some(1_000_000), "{mine}");
+    assert!(mine["stalled_us"].as_u64() >= Some(1_000_000), "{mine}");
     let events = part("events");
     let nearly = events.as_array().unwrap().iter().find(|one| one["kind"] == "pool_nearly_full");
     let text = nearly.and_then(|event| event["text"].as_str()).unwrap_or_default();

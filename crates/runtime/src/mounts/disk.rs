@@ -117,10 +117,10 @@ impl DiskLoad {
         (self.waiting.load(Relaxed), busy, stalled)
     }
 
-    /// Operations in progress, and the time without progress.
-    pub(crate) fn in_progress(&self) -> BusyDisk {
-        let (_, busy, stalled) = self.load(clock_ms());
-        BusyDisk { busy, stalled }
+    /// What it has to do now.
+    pub(crate) fn busy_disk(&self) -> BusyDisk {
+        let (waiting, busy, stalled) = self.load(clock_ms());
+        BusyDisk { waiting, busy, stalled }
     }
 
     fn starts(&self) {
@@ -141,13 +141,22 @@ impl DiskLoad {
     }
 }
 
-/// The operations in progress on a disk.
+/// The operations that a disk has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyDisk {
-    /// How many.
+    /// How many wait for a thread.
+    pub waiting: u64,
+    /// How many are in progress.
     pub busy: u64,
     /// Time since one has ended.
     pub stalled: Option<Duration>,
+}
+
+impl BusyDisk {
+    /// All operations. A task moves from one counter to the other in two steps, so one may be missing.
+    pub fn operations(&self) -> u64 {
+        self.waiting + self.busy
+    }
 }
 
 /// An operation on a disk, from its way to a pool to its end. A task that the pool drops leaves the queue.
@@ -253,7 +262,7 @@ mod tests {
         let task = DiskTask::new(mount, Op::Read);
         let work = || task.run(|| -> io::Result<()> { panic!("a fault of the program") });
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err());
-        assert_eq!(mount.load().in_progress().busy, 0);
+        assert_eq!(mount.load().busy_disk().busy, 0);
     }
 
     #[test]

@@ -334,12 +334,13 @@ pub struct MountPlace {
     pub source: String,
 }
 
-/// The file system on which most operations are in progress, if there are any: its device or the place where it
-/// is mounted.
+/// The file system for which most operations wait or are in progress, if there are any: its device or the place
+/// where it is mounted.
 pub fn busiest() -> Option<(String, BusyDisk)> {
-    let loads = slots().map(|mount| (mount, mount.load.in_progress()));
-    let (mount, load) =
-        loads.filter(|(_, load)| load.busy > 0).max_by_key(|(_, load)| load.busy)?;
+    let loads = slots().map(|mount| (mount, mount.load.busy_disk()));
+    let (mount, load) = loads
+        .filter(|(_, load)| load.operations() > 0)
+        .max_by_key(|(_, load)| load.operations())?;
     let snapshot = mount.snapshot();
     let name = match &snapshot.place {
         Some(place) => format!("{} at \"{}\"", snapshot.device(), place.directory),

@@ -52,7 +52,10 @@ pub(super) fn report(name: &str, change: Fullness, waiting: usize, max_queue: us
         let since = stalled.map_or_else(String::new, |time| {
             format!(", and none has ended for {:.1} s", time.as_secs_f64())
         });
-        format!("; file system {device} has {} operations in progress{since}", load.busy)
+        format!(
+            "; file system {device} has {} operations in progress and {} waiting{since}",
+            load.busy, load.waiting
+        )
     });
     match change {
         Fullness::NearlyFull => events::announce(

@@ -19,6 +19,7 @@ pub mod health;
 pub mod http2;
 pub mod pass;
 mod probe;
+pub mod protobuf;
 pub mod protocol;
 pub mod request_head;
 pub mod response;

@@ -1,9 +1,9 @@
 //! `health_check type=grpc`: the call `grpc.health.v1.Health/Check`, and the evaluation of its response.
-//!
-//! Messages are read and written by hand: the request has one string, the response one number.
 
 use bytes::Bytes;
 use nowait_message::{FieldPosition, Known, RequestHead, Span};
+
+use crate::protobuf::{self, FieldValue};
 
 /// The method of the health service.
 pub(super) const PATH: &[u8] = b"/grpc.health.v1.Health/Check";
@@ -25,14 +25,7 @@ impl GrpcCheck {
     pub(super) fn message(&self) -> Bytes {
         let mut message = Vec::new();
         if !self.service.is_empty() {
-            message.push(1 << 3 | 2);
-            let mut length = self.service.len();
-            while length > 0x7f {
-                message.push(length as u8 | 0x80);
-                length >>= 7;
-            }
-            message.push(length as u8);
-            message.extend_from_slice(&self.service);
+            protobuf::push_bytes(&mut message, 1, &self.service);
         }
         let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
         [&[0], &length.to_be_bytes()[..], &message].concat().into()
@@ -74,38 +67,11 @@ fn serving(body: &[u8]) -> Option<u64> {
     let mut message = rest.get(..length as usize).filter(|_| prefix[0] == 0)?;
     let mut status = 0;
     while !message.is_empty() {
-        let key = varint(&mut message)?;
-        match key & 7 {
-            0 => {
-                let value = varint(&mut message)?;
-                if key >> 3 == 1 {
-                    status = value;
-                }
-            }
-            1 => message = message.get(8..)?,
-            2 => {
-                let length = usize::try_from(varint(&mut message)?).ok()?;
-                message = message.get(length..)?;
-            }
-            5 => message = message.get(4..)?,
-            _ => return None,
+        if let (1, FieldValue::Number(value)) = protobuf::next_field(&mut message)? {
+            status = value;
         }
     }
     Some(status)
-}
-
-/// A number of variable length.
-fn varint(input: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (&octet, rest) = input.split_first()?;
-        *input = rest;
-        value |= u64::from(octet & 0x7f) << shift;
-        if octet & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

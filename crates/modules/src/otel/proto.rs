@@ -3,28 +3,19 @@
 //! Spans are written once, in the form in which they are sent: a general library would build a tree of each message
 //! first. The numbers of fields are those of the `.proto` files of OpenTelemetry, version 1.
 
-/// A value of variable length.
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value > 0x7f {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
+use nowait_backend::protobuf::{self, FieldValue, push_key, push_varint};
 
-fn key(out: &mut Vec<u8>, field: u32, kind: u32) {
-    varint(out, u64::from(field << 3 | kind));
-}
+pub use protobuf::push_bytes as bytes;
 
 /// A number.
 pub fn number(out: &mut Vec<u8>, field: u32, value: u64) {
-    key(out, field, 0);
-    varint(out, value);
+    push_key(out, field, 0);
+    push_varint(out, value);
 }
 
 /// A number of eight bytes.
 pub fn fixed64(out: &mut Vec<u8>, field: u32, value: u64) {
-    key(out, field, 1);
+    push_key(out, field, 1);
     out.extend_from_slice(&value.to_le_bytes());
 }
 
@@ -33,22 +24,15 @@ fn double(out: &mut Vec<u8>, field: u32, value: f64) {
     fixed64(out, field, value.to_bits());
 }
 
-/// Bytes, or a text, which has to be UTF-8.
-pub fn bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
-    key(out, field, 2);
-    varint(out, value.len() as u64);
-    out.extend_from_slice(value);
-}
-
 /// A message within this one.
 pub fn nested(out: &mut Vec<u8>, field: u32, write: impl FnOnce(&mut Vec<u8>)) {
-    key(out, field, 2);
+    push_key(out, field, 2);
     let start = out.len();
     write(out);
     let length = out.len() - start;
     // The length stands before the content, and its own length is only known now.
     let mut prefix = Vec::with_capacity(10);
-    varint(&mut prefix, length as u64);
+    push_varint(&mut prefix, length as u64);
     out.splice(start..start, prefix);
 }
 
@@ -87,59 +71,23 @@ pub fn double_attribute(out: &mut Vec<u8>, name: &str, value: f64) {
 /// Anything that cannot be read rejects nothing.
 pub fn rejected_spans(response: &[u8]) -> u64 {
     let read = || match field(response, 1)? {
-        Found::Bytes(partial) => match field(partial, 1)? {
-            Found::Number(count) => Some(count),
-            Found::Bytes(_) => None,
+        FieldValue::Bytes(partial) => match field(partial, 1)? {
+            FieldValue::Number(count) => Some(count),
+            _ => None,
         },
-        Found::Number(_) => None,
+        _ => None,
     };
     read().unwrap_or(0)
 }
 
-enum Found<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
 /// The first field of this number.
-fn field(mut message: &[u8], wanted: u64) -> Option<Found<'_>> {
-    while !message.is_empty() {
-        let key = read_varint(&mut message)?;
-        let found = match key & 7 {
-            0 => Found::Number(read_varint(&mut message)?),
-            2 => {
-                let length = usize::try_from(read_varint(&mut message)?).ok()?;
-                let (content, rest) = message.split_at_checked(length)?;
-                message = rest;
-                Found::Bytes(content)
-            }
-            kind => {
-                message = message.get(match kind {
-                    1 => 8..,
-                    5 => 4..,
-                    _ => return None,
-                })?;
-                continue;
-            }
-        };
-        if key >> 3 == wanted {
-            return Some(found);
-        }
-    }
-    None
-}
-
-fn read_varint(input: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (&octet, rest) = input.split_first()?;
-        *input = rest;
-        value |= u64::from(octet & 0x7f) << shift;
-        if octet & 0x80 == 0 {
+fn field(mut message: &[u8], wanted: u64) -> Option<FieldValue<'_>> {
+    loop {
+        let (number, value) = protobuf::next_field(&mut message)?;
+        if number == wanted {
             return Some(value);
         }
     }
-    None
 }
 
 #[cfg(test)]

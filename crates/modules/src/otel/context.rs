@@ -11,6 +11,9 @@ use nowait_message::RequestHead;
 /// Longest `tracestate` that is passed on, bytes: what the specification asks for. A longer one is dropped.
 const STATE_BYTES_MAX: usize = 512;
 
+/// Most members of a `tracestate`; one with more is dropped: "There can be a maximum of 32 list-members in a list."
+const STATE_MEMBERS_MAX: usize = 32;
+
 /// The length of a `traceparent` of version 00.
 const PARENT_BYTES: usize = 55;
 
@@ -135,6 +138,7 @@ impl Parent {
         }
         let state = states.join(&b","[..]);
         let is_usable = state.len() <= STATE_BYTES_MAX
+            && state.split(|byte| *byte == b',').count() <= STATE_MEMBERS_MAX
             && state.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
         let state = if is_usable { state.into() } else { Bytes::new() };
         Some(Self { trace, span, sampled: flags & 1 != 0, state })
@@ -166,7 +170,9 @@ mod tests {
         let unsampled = [&GOOD[..53], b"02"].concat();
         assert!(!Parent::parse(&unsampled, &[]).unwrap().sampled);
         let long = vec![b'a'; STATE_BYTES_MAX + 1];
-        for state in [&long[..], b"a=\xff", b"a=\0"] {
+        let members = |count| vec!["a=1"; count].join(",");
+        assert_eq!(Parent::parse(GOOD, &[members(32).as_bytes()]).unwrap().state.len(), 127);
+        for state in [&long[..], b"a=\xff", b"a=\0", members(33).as_bytes()] {
             assert!(Parent::parse(GOOD, &[state]).unwrap().state.is_empty());
         }
     }

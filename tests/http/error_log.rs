@@ -222,6 +222,15 @@ fn filters_choose_lines() {
     refused(&server("error_log_tag a:b c;"), "invalid name \"a:b\" of a tag");
 }
 
+/// How many lines of requests a log has, and how many its limit has left out.
+fn written_and_left_out(log: &str) -> (usize, usize) {
+    let counts = log
+        .lines()
+        .filter_map(|line| line.split_once(" lines were left out")?.0.rsplit(' ').next());
+    let left_out = counts.map(|count| count.parse::<usize>().unwrap()).sum();
+    (log.lines().filter(|line| line.contains(", client:")).count(), left_out)
+}
+
 #[test]
 fn repetitions_are_counted_instead_of_written() {
     let site = server(
@@ -237,12 +246,23 @@ fn repetitions_are_counted_instead_of_written() {
         wait_file(server, "all.log", "/e");
         // The line comes although nothing else is logged.
         let log = wait_file(server, "own.log", "left out");
-        let counts = log
-            .lines()
-            .filter_map(|line| line.split_once(" lines were left out")?.0.rsplit(' ').next());
-        let left_out: usize = counts.map(|count| count.parse::<usize>().unwrap()).sum();
-        let written = log.lines().filter(|line| line.contains(", client:")).count();
+        let (written, left_out) = written_and_left_out(&log);
         assert_eq!(written + left_out, 5, "{log}");
         assert!(written >= 2 && log.contains("by \"rate\", the last: open() \""), "{log}");
+    });
+}
+
+#[test]
+fn repetitions_are_counted_when_a_reload_ends_the_log() {
+    let site = server("error_log %%DIR%%/own.log error rate=1r/m; error_log %%DIR%%/all.log;");
+    on_each_driver(&site, |server| {
+        for path in ["/a", "/b", "/c"] {
+            assert_eq!(ask(server, path, &[]).status, 404);
+        }
+        wait_file(server, "all.log", "/c");
+        server.reload();
+        let log = wait_file(server, "own.log", "left out");
+        let (written, left_out) = written_and_left_out(&log);
+        assert_eq!(written + left_out, 3, "{log}");
     });
 }

@@ -151,6 +151,17 @@ impl RateLimit {
     }
 }
 
+/// The end of a log, by a reload for instance, ends its windows, too.
+impl Drop for RateLimit {
+    fn drop(&mut self) {
+        let (messages, report) = (self.messages.get_mut(), self.reports.get());
+        let messages = messages.unwrap_or_else(std::sync::PoisonError::into_inner);
+        for message in messages.values().filter(|message| message.left_out.count > 0) {
+            report.into_iter().for_each(|report| report(&message.left_out));
+        }
+    }
+}
+
 impl PartialEq for RateLimit {
     fn eq(&self, other: &Self) -> bool {
         (self.count, self.window) == (other.count, other.window)
@@ -189,6 +200,20 @@ mod tests {
         assert_eq!((ended.len(), ended[0].count, next), (1, 2, None));
         assert_eq!(ended[0].sample, b"open() \"/d\" failed (2: No)");
         assert_eq!(judge(now + SECOND, "open() \"/e\" failed (2: No)"), Verdict::Write);
+    }
+
+    #[test]
+    fn the_end_of_a_log_ends_its_windows() {
+        let limit = RateLimit::new(1, SECOND);
+        let (sender, reports) = std::sync::mpsc::channel();
+        let report = move |left_out: &LeftOut| sender.send(left_out.count).unwrap();
+        assert!(limit.reports.set(Box::new(report)).is_ok());
+        for _ in 0..3 {
+            limit.judge(Instant::now(), Level::Error, b"a");
+        }
+        limit.judge(Instant::now(), Level::Error, b"b");
+        drop(limit);
+        assert_eq!(reports.iter().collect::<Vec<_>>(), [2]);
     }
 
     #[test]

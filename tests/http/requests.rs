@@ -1,6 +1,6 @@
 //! `request_ring`, `requests_api` and `nowait log`: recent requests with their times.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
@@ -178,6 +178,45 @@ fn the_command_shows_them() {
     child.wait().unwrap();
     server.allow_log("client prematurely closed");
     server.stop();
+}
+
+#[test]
+fn rings_survive_requests_of_an_older_configuration() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let with = |size: &str| {
+        format!(
+            "request_ring {size};
+             server {{
+                 listen 127.0.0.1:%%PORT%%;
+                 location /a {{ return 200 ok; }}
+                 location /up {{ proxy_pass http://{}; }}
+                 location = /requests {{ request_ring off; requests_api; }}
+             }}",
+            silent.local_addr().unwrap()
+        )
+    };
+    on_each_driver(&site(&with("8")).workers(1), |server| {
+        let end = |upstream: std::net::TcpStream| {
+            let answer = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+            (&upstream).write_all(answer).unwrap();
+        };
+        let mut old = server.client();
+        crate::stage::send(&mut old, "/up/1", &[]);
+        let (first, _) = silent.accept().unwrap();
+        server.set_http(&with("16"));
+        server.reload();
+        assert_eq!(ask(server, "/a/1", &[]).status, 200);
+        end(first);
+        assert_eq!(old.response().status, 204);
+        assert_eq!(ask(server, "/a/2", &[]).status, 200);
+        assert_eq!(uris(&recent(server, "")), ["/a/1", "/up/1", "/a/2"]);
+        // The same size: nothing is lost. None: nothing is kept.
+        server.reload();
+        assert_eq!(uris(&recent(server, "")).len(), 3);
+        server.set_http(&with("off"));
+        server.reload();
+        assert_eq!(uris(&recent(server, "")), <[&str; 0]>::default());
+    });
 }
 
 #[test]

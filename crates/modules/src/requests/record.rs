@@ -121,7 +121,7 @@ fn protocol(request: &Request) -> u64 {
 }
 
 /// Writes a request that has ended into the ring of this worker.
-pub fn write(records: usize, request: &Request) {
+pub fn write(request: &Request) {
     let client = request.client();
     let times = PhaseTimes::of(request);
     let (kind, address) = match request.peer().inet().map(|inet| inet.ip().to_canonical()) {
@@ -168,7 +168,7 @@ pub fn write(records: usize, request: &Request) {
         texts.lengths(0),
         texts.lengths(4),
     ];
-    ring::push(records, &numbers, &texts.bytes[..texts.length]);
+    ring::push(&numbers, &texts.bytes[..texts.length]);
 }
 
 /// Texts, one behind the other.

@@ -6,7 +6,9 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use nowait_runtime::clock;
 
 /// Words of a record: 656 bytes.
 pub const WORDS: usize = 82;
@@ -14,16 +16,22 @@ pub const WORDS: usize = 82;
 /// The words of a record, without its lock.
 pub type Words = [u64; WORDS - 1];
 
+/// Records whose memory is allocated together, when the first of them is written: the event loop would wait
+/// milliseconds for the memory of a large ring.
+const CHUNK_RECORDS: usize = 64;
+
 /// The ring of a worker.
 pub struct Ring {
-    words: Box<[AtomicU64]>,
+    chunks: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    records: usize,
     /// Records written so far.
     written: AtomicU64,
-    /// The number of this ring in the process.
+    /// Different from the numbers of all other rings, also from those of earlier processes.
     number: u64,
 }
 
 struct Rings {
+    /// The number of the next ring; zero until there is one.
     next: u64,
     all: Vec<Weak<Ring>>,
 }
@@ -42,24 +50,25 @@ fn rings() -> MutexGuard<'static, Rings> {
 
 impl Ring {
     fn new(records: usize, number: u64) -> Self {
-        let words = (0..records * WORDS).map(|_| AtomicU64::new(0)).collect();
-        Self { words, written: AtomicU64::new(0), number }
+        let chunks = (0..records.div_ceil(CHUNK_RECORDS)).map(|_| OnceLock::new()).collect();
+        Self { chunks, records, written: AtomicU64::new(0), number }
     }
 
-    fn records(&self) -> usize {
-        self.words.len() / WORDS
-    }
-
-    /// The words of the record with this sequence number.
-    fn record(&self, sequence: u64) -> &[AtomicU64] {
-        let at = usize::try_from(sequence).unwrap_or(0) % self.records() * WORDS;
-        &self.words[at..at + WORDS]
+    /// Where the record with this sequence number is: its chunk, and its first word there.
+    fn place(&self, sequence: u64) -> (usize, usize) {
+        let at = usize::try_from(sequence).unwrap_or(0) % self.records;
+        (at / CHUNK_RECORDS, at % CHUNK_RECORDS * WORDS)
     }
 
     /// Writes a record. Only its worker calls this.
     fn push(&self, numbers: &[u64], text: &[u8]) {
         let sequence = self.written.load(Ordering::Relaxed);
-        let record = self.record(sequence);
+        let (chunk, at) = self.place(sequence);
+        let words = self.chunks[chunk].get_or_init(|| {
+            let records = CHUNK_RECORDS.min(self.records - chunk * CHUNK_RECORDS);
+            (0..records * WORDS).map(|_| AtomicU64::new(0)).collect()
+        });
+        let record = &words[at..at + WORDS];
         // Odd: it is being written.
         record[0].store(2 * sequence + 1, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -85,10 +94,12 @@ impl Ring {
     /// overwritten before, and the number after the last.
     fn read(&self, from: u64, each: &mut dyn FnMut(u64, &Words)) -> (u64, u64) {
         let end = self.written.load(Ordering::Acquire);
-        let first = end.saturating_sub(self.records() as u64).max(from.min(end));
+        let first = end.saturating_sub(self.records as u64).max(from.min(end));
         let mut missed = first - from.min(end);
         for sequence in first..end {
-            let record = self.record(sequence);
+            let (chunk, at) = self.place(sequence);
+            let Some(words) = self.chunks[chunk].get() else { continue };
+            let record = &words[at..at + WORDS];
             let before = record[0].load(Ordering::Acquire);
             let words = std::array::from_fn(|at| record[at + 1].load(Ordering::Relaxed));
             fence(Ordering::Acquire);
@@ -103,23 +114,32 @@ impl Ring {
     }
 }
 
-/// Writes a record of this worker into its ring, which has this many records: numbers, and behind them a text, of which
-/// eight bytes are a word. What does not fit is cut off.
-pub fn push(records: usize, numbers: &[u64], text: &[u8]) {
+/// Gives this worker a ring of this many records, if it has none; a ring of another size is replaced, and its records
+/// are lost. Zero: it needs no ring.
+pub fn resize(records: usize) {
     OWN.with_borrow_mut(|own| {
-        let ring = match own {
-            Some(ring) if ring.records() == records => ring,
-            own => own.insert(join(records)),
-        };
-        ring.push(numbers, text);
+        if own.as_ref().map_or(0, |ring| ring.records) != records {
+            *own = (records > 0).then(|| join(records));
+        }
     });
 }
 
-#[cold]
+/// Writes a record of this worker into its ring, if it has one: numbers, and behind them a text, of which eight bytes
+/// are a word. What does not fit is cut off.
+pub fn push(numbers: &[u64], text: &[u8]) {
+    OWN.with_borrow(|own| {
+        if let Some(ring) = own {
+            ring.push(numbers, text);
+        }
+    });
+}
+
 fn join(records: usize) -> Arc<Ring> {
     let mut rings = rings();
-    let ring = Arc::new(Ring::new(records, rings.next));
-    rings.next += 1;
+    // A reader's place may be from an earlier process, whose rings it must not confuse with these.
+    let number = if rings.next == 0 { clock().unix_ms().max(1) } else { rings.next };
+    rings.next = number + 1;
+    let ring = Arc::new(Ring::new(records, number));
     rings.all.retain(|ring| ring.strong_count() > 0);
     rings.all.push(Arc::downgrade(&ring));
     ring
@@ -195,6 +215,39 @@ mod tests {
         assert_eq!(ring.read(6, &mut |_, _| panic!("nothing is new")), (0, 6));
         // The place of a ring of another time.
         assert_eq!(ring.read(99, &mut |_, _| panic!("nothing is new")), (0, 6));
+    }
+
+    #[test]
+    fn memory_is_allocated_as_records_come() {
+        let ring = Ring::new(CHUNK_RECORDS + 2, 0);
+        let allocated = || ring.chunks.iter().filter_map(|chunk| Some(chunk.get()?.len())).sum();
+        assert_eq!((ring.read(0, &mut |_, _| panic!("it is empty")), allocated()), ((0, 0), 0));
+        ring.push(&[1], b"");
+        assert_eq!(allocated(), CHUNK_RECORDS * WORDS);
+        for n in 0..200 {
+            ring.push(&[n], b"");
+        }
+        assert_eq!(allocated(), (CHUNK_RECORDS + 2) * WORDS);
+        let mut seen = Vec::new();
+        assert_eq!(ring.read(0, &mut |_, words| seen.push(words[0])), (135, 201));
+        assert_eq!(seen, (134..200).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_worker_has_one_ring() {
+        let number = || OWN.with_borrow(|own| own.as_ref().map(|ring| ring.number));
+        push(&[1], b"");
+        assert_eq!(number(), None, "no configuration has asked for one");
+        resize(4);
+        let first = number();
+        assert!(first > Some(1_000_000_000_000), "{first:?}");
+        push(&[1], b"");
+        resize(4);
+        assert_eq!(number(), first);
+        resize(5);
+        assert!(number() > first);
+        resize(0);
+        assert_eq!(number(), None);
     }
 
     #[test]

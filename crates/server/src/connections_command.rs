@@ -3,12 +3,16 @@
 //! Called by `main`.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use nowait_front::log::escape;
 use serde_json::Value;
 
 use crate::api_client::ApiUrl;
+
+/// Time for a response.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +31,9 @@ pub fn command() -> Command {
                 .value_name("URL")
                 .required(true)
                 .value_parser(|text: &str| text.parse::<ApiUrl>())
-                .help("The location with \"connections_api\""),
+                .help(
+                    "The location with \"connections_api\"; http://USER:PASSWORD@HOST:PORT/PATH or unix:SOCKET:/PATH",
+                ),
         )
         .arg(
             Arg::new("json")
@@ -62,7 +68,7 @@ impl ConnectionsCommand {
     /// The text to print.
     pub fn run(&self) -> Result<(), String> {
         let url = &self.url;
-        let page = url.get(&[("limit", &self.limit.to_string())]);
+        let page = url.get(&[("limit", &self.limit.to_string())], TIMEOUT);
         let page = page.map_err(|error| format!("[error] {url}: {error}"))?;
         if page.status != 200 {
             return Err(format!("[error] {url} is answered with {}", page.status));

@@ -16,6 +16,9 @@ use crate::api_client::ApiUrl;
 /// Time between two requests with `--follow`.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// Time for a response.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// The arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestLogCommand {
@@ -43,7 +46,10 @@ pub fn command() -> Command {
                 .value_names(["EXPRESSION", "URL"])
                 .num_args(1..=2)
                 .required(true)
-                .help("What to select [default: all], and the location with \"requests_api\""),
+                .help(
+                    "What to select [default: all], and the location with \"requests_api\": \
+                     http://USER:PASSWORD@HOST:PORT/PATH or unix:SOCKET:/PATH",
+                ),
         )
         .arg(
             Arg::new("follow")
@@ -119,7 +125,8 @@ impl RequestLogCommand {
 
     fn fetch(&self, arguments: &[(&str, &str)]) -> Result<Value, String> {
         let url = &self.url;
-        let page = url.get(arguments).map_err(|error| format!("[error] {url}: {error}"))?;
+        let page =
+            url.get(arguments, TIMEOUT).map_err(|error| format!("[error] {url}: {error}"))?;
         let content = serde_json::from_slice::<Value>(&page.body);
         match (page.status, content) {
             (200, Ok(content)) if content["requests"].is_array() => Ok(content),

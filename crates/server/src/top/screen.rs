@@ -31,7 +31,7 @@ pub fn run(url: &StatusUrl, interval: Duration) -> Result<(), String> {
     // Fails at once if there is no status.
     let first = url.fetch()?;
     let reports = fetch(url.clone(), interval);
-    let mut view = View::new(url.shown());
+    let mut view = View::new(url.to_string());
     view.take(Ok(first));
     let mut terminal = ratatui::try_init().map_err(|error| format!("the terminal: {error}"))?;
     let result = follow(&mut terminal, &mut view, &reports);

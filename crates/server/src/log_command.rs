@@ -19,6 +19,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Time for a response.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Requests in a response with `--follow`, but for the first: as many as the server gives.
+const FOLLOWED_MAX: u32 = 10_000;
+
 /// The arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestLogCommand {
@@ -70,7 +73,7 @@ pub fn command() -> Command {
                 .value_name("NUMBER")
                 .default_value("100")
                 .value_parser(clap::value_parser!(u32).range(1..=10_000))
-                .help("At most so many of the last requests"),
+                .help("At most so many of the last requests; --follow shows all that come later"),
         )
 }
 
@@ -103,9 +106,9 @@ impl RequestLogCommand {
     /// # Errors
     /// The text to print.
     pub fn run(&self) -> Result<(), String> {
-        let limit = self.limit.to_string();
         let mut after: Option<String> = None;
         loop {
+            let limit = if after.is_some() { FOLLOWED_MAX } else { self.limit }.to_string();
             let mut arguments = vec![("limit", &*limit), ("filter", &*self.expression)];
             arguments.extend(after.as_deref().map(|after| ("after", after)));
             let page = self.fetch(&arguments)?;
@@ -152,8 +155,8 @@ impl RequestLogCommand {
 
     fn print(&self, page: &Value, goes_on: bool) -> io::Result<()> {
         let mut out = io::stdout().lock();
-        if let Some(missed) = page["missed"].as_u64().filter(|missed| goes_on && *missed > 0) {
-            writeln!(io::stderr(), "({missed} requests were overwritten before they were read)")?;
+        if goes_on {
+            write!(io::stderr(), "{}", notes(page))?;
         }
         for request in page["requests"].as_array().into_iter().flatten() {
             match self.json {
@@ -163,6 +166,17 @@ impl RequestLogCommand {
         }
         out.flush()
     }
+}
+
+/// Lines about requests that came since the last response, but are not in this one.
+fn notes(page: &Value) -> String {
+    let reasons = [
+        ("missed", "overwritten before they were read"),
+        ("left_out", "left out: too many at once"),
+    ];
+    let counts = reasons.map(|(name, reason)| (page[name].as_u64().unwrap_or_default(), reason));
+    let lost = counts.into_iter().filter(|(count, _)| *count > 0);
+    lost.map(|(count, reason)| format!("({count} requests were {reason})\n")).collect()
 }
 
 /// A request for people: what took no time is left out.
@@ -253,6 +267,16 @@ mod tests {
             rest,
             "007 192.0.2.1 502 GET a.test/\\x1B[2J 1.234s upstream=12.3ms disk=7us upstream=10.0.0.1:80"
         );
+    }
+
+    #[test]
+    fn what_is_not_shown_is_counted() {
+        let notes = |missed: u64, left_out: u64| {
+            super::notes(&json!({ "missed": missed, "left_out": left_out }))
+        };
+        assert_eq!(notes(0, 0), "");
+        assert_eq!(notes(3, 0), "(3 requests were overwritten before they were read)\n");
+        assert!(notes(3, 7).ends_with("read)\n(7 requests were left out: too many at once)\n"));
     }
 
     #[test]

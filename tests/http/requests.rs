@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use nowait_testkit::{Server, wait};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::stage::{ask, on_each_driver, refused, site};
 
@@ -185,6 +186,47 @@ fn the_command_shows_them() {
     server.stop();
 }
 
+/// What a command of the program prints.
+fn printed(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_nowait"));
+    let said = command.args(arguments).output().expect("the program starts");
+    String::from_utf8(said.stdout).expect("UTF-8")
+}
+
+#[test]
+fn servers_do_not_steer_the_terminal() {
+    // Control Sequence Introducer as one character, DEL, and a reversal of the direction.
+    let text = "a\u{9b}2J\u{7f}\u{202e}b";
+    let page = json!({
+        "next": "",
+        "requests": [{ "uri": text }],
+        "connections": [{ "state": text }],
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/page", listener.local_addr().unwrap());
+    let commands = [["log", &url, "--json"], ["connections", &url, "--json"]];
+    let server = thread::spawn(move || {
+        // Each command runs twice.
+        for _ in 0..4 {
+            let mut lines = BufReader::new(listener.accept().unwrap().0);
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                assert_ne!(lines.read_line(&mut line).unwrap(), 0, "the request ends");
+            }
+            write!(lines.get_mut(), "HTTP/1.1 200 OK\r\n\r\n{page}").unwrap();
+        }
+    });
+    for command in &commands {
+        assert!(
+            printed(&command[..2]).contains("a\\xC2\\x9B2J\\x7F\\xE2\\x80\\xAEb"),
+            "{command:?}"
+        );
+        assert!(printed(command).contains("a\\u009B2J\\u007F\\u202Eb"), "{command:?}");
+    }
+    server.join().unwrap();
+}
+
 #[test]
 fn rings_survive_requests_of_an_older_configuration() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -289,11 +331,8 @@ fn connections_show_what_they_wait_for() {
         let few: Value = serde_json::from_str(&server.get("/connections?limit=1").text()).unwrap();
         assert_eq!(few["has_more"], true);
         assert_eq!(server.get("/connections?limit=0").status, 400);
-        let shown = Command::new(env!("CARGO_BIN_EXE_nowait"))
-            .args(["connections", &format!("http://127.0.0.1:{}/connections", server.port())])
-            .output()
-            .expect("the program starts");
-        let text = String::from_utf8(shown.stdout).unwrap();
+        let url = format!("http://127.0.0.1:{}/connections", server.port());
+        let text = printed(&["connections", &url]);
         assert!(text.contains("reading response header from upstream, GET /up/a?b for "), "{text}");
         drop((waits, reads_late));
         // Requests that have ended are off the list, even while their connections live.

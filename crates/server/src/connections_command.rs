@@ -89,7 +89,7 @@ impl ConnectionsCommand {
         let mut out = io::stdout().lock();
         if self.json {
             for connection in connections {
-                writeln!(out, "{connection}")?;
+                writeln!(out, "{}", escape::json_text(&connection.to_string()))?;
             }
             return out.flush();
         }

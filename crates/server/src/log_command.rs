@@ -143,7 +143,7 @@ impl RequestLogCommand {
 
     /// A fault of the expression, with its place.
     fn describe(&self, error: &Value) -> String {
-        let message = error["message"].as_str().unwrap_or_default();
+        let message = escape::line(error["message"].as_str().unwrap_or_default());
         if error["argument"] != "filter" {
             return format!("[error] {message}");
         }
@@ -160,7 +160,7 @@ impl RequestLogCommand {
         }
         for request in page["requests"].as_array().into_iter().flatten() {
             match self.json {
-                true => writeln!(out, "{request}")?,
+                true => writeln!(out, "{}", escape::json_text(&request.to_string()))?,
                 false => writeln!(out, "{}", line(request))?,
             }
         }

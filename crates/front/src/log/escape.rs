@@ -59,6 +59,24 @@ pub fn line(text: &str) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8_lossy(&out).into_owned())
 }
 
+/// JSON that a library has written, for a terminal: the controls that JSON allows in texts are escaped, too.
+pub fn json_text(json: &str) -> Cow<'_, str> {
+    // Line feeds can only stand between values.
+    let acts = |c: char| c != '\n' && is_control(c);
+    if !json.contains(acts) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        match acts(c) {
+            // None of them is above U+FFFF.
+            true => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    Cow::Owned(out)
+}
+
 /// Shortens a line to at most this many bytes, at the end of a character.
 pub fn cut(line: &mut Vec<u8>, bytes_max: usize) {
     if line.len() > bytes_max {
@@ -176,6 +194,9 @@ mod tests {
         assert_eq!(run(b"\x9b31m\xff\xc3(\xe2\x82"), "\\x9B31m\\xFF\\xC3(\\xE2\\x82");
         assert!(matches!(line("plain"), Cow::Borrowed(_)));
         assert_eq!(line("ä\u{1b}c"), "ä\\x1Bc");
+        let json = "{\n  \"a\": \"ä\u{7f}\u{9b}2J\u{202e}\"\n}";
+        assert_eq!(json_text(json), "{\n  \"a\": \"ä\\u007F\\u009B2J\\u202E\"\n}");
+        assert!(matches!(json_text("{}\n"), Cow::Borrowed(_)));
         for length in 0..8 {
             let mut text = "aé✓".as_bytes().to_vec();
             cut(&mut text, length);

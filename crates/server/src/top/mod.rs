@@ -13,6 +13,7 @@ mod view;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use nowait_front::log::escape;
 
 use crate::output;
 use sheets::Sample;
@@ -97,7 +98,7 @@ impl Top {
     pub fn run(self) -> Result<u8, String> {
         if self.json {
             let report = self.url.fetch()?;
-            output::print(&format!("{report:#}\n"))?;
+            output::print(&format!("{}\n", escape::json_text(&format!("{report:#}"))))?;
         } else if self.once {
             output::print(&self.text()?)?;
         } else {

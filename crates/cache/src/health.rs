@@ -22,6 +22,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use nowait_runtime::mounts::is_of_disk;
 use nowait_runtime::pool::PoolError;
 use rustix::io::Errno;
 use slab::Slab;
@@ -95,20 +96,7 @@ impl ErrorClass {
             return ErrorClass::Pool;
         }
         match error.raw_os_error().map(Errno::from_raw_os_error) {
-            Some(
-                Errno::IO
-                | Errno::ROFS
-                | Errno::NODEV
-                | Errno::NXIO
-                | Errno::UCLEAN
-                | Errno::STALE
-                | Errno::TIMEDOUT
-                | Errno::NOTCONN
-                | Errno::CONNABORTED
-                | Errno::NOLINK
-                | Errno::REMOTEIO
-                | Errno::NOMEDIUM,
-            ) => ErrorClass::Disk,
+            Some(Errno::ROFS) => ErrorClass::Disk,
             Some(
                 Errno::NOSPC
                 | Errno::DQUOT
@@ -117,7 +105,7 @@ impl ErrorClass {
                 | Errno::NOMEM
                 | Errno::NOBUFS,
             ) => ErrorClass::Limit,
-            _ if error.kind() == io::ErrorKind::TimedOut => ErrorClass::Disk,
+            _ if is_of_disk(error) || error.kind() == io::ErrorKind::TimedOut => ErrorClass::Disk,
             _ => ErrorClass::File,
         }
     }

@@ -202,8 +202,9 @@ impl Drop for DiskTask {
     }
 }
 
-/// Whether the disk, its file system or its server is at fault.
-fn is_of_disk(error: &io::Error) -> bool {
+/// Whether the disk, its file system or its server is at fault. `EROFS` is not among the errors: a file system may be
+/// read-only on purpose.
+pub fn is_of_disk(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(
         errno,

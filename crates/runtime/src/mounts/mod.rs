@@ -18,7 +18,7 @@ pub(crate) mod disk;
 pub(crate) mod places;
 mod watch;
 
-pub use disk::{BusyDisk, DiskSnapshot, DiskTimesSnapshot};
+pub use disk::{BusyDisk, DiskSnapshot, DiskTimesSnapshot, is_of_disk};
 pub(crate) use watch::watch;
 
 /// Maximum number of file systems told apart; further ones always go to a pool.

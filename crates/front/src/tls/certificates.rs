@@ -4,6 +4,7 @@
 //! pair that it has loaded; [`snapshot`] lists those that still exist. Called when certificates are loaded. Never:
 //! verifies, keeps keys, or is used by handshakes.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::SystemTime;
 
@@ -33,32 +34,60 @@ pub struct CertificateUse {
     pub end: SystemTime,
 }
 
-static CERTIFICATES: Mutex<Vec<Weak<CertificateUse>>> = Mutex::new(Vec::new());
+/// The certificates in use, by source. Servers and configurations with the same one share it, so that the bound is
+/// one of certificates.
+type Listed = BTreeMap<String, Vec<Weak<CertificateUse>>>;
+
+static CERTIFICATES: Mutex<Listed> = Mutex::new(BTreeMap::new());
 
 /// Lists the first certificate of a chain while the result exists. `None`: it is malformed, or there are too many.
 pub fn note(source: String, chain: &[CertificateDer<'static>]) -> Option<Arc<CertificateUse>> {
-    let new = Arc::new(read(source, chain.first()?)?);
-    let replaced = {
+    let new = read(source, chain.first()?)?;
+    let (listed, is_renewal) = {
         let mut all = CERTIFICATES.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|one| one.strong_count() > 0);
-        if all.len() >= CERTIFICATES_MAX {
-            return None;
-        }
-        let has_newer = all.iter().filter_map(Weak::upgrade).any(|old| is_replaced(&old, &new));
-        all.push(Arc::downgrade(&new));
-        has_newer
+        add(&mut all, new, CERTIFICATES_MAX)?
     };
-    if replaced {
-        let (source, name) = (&new.source, new.name());
+    if is_renewal {
+        let (source, name) = (&listed.source, listed.name());
         let text = format_args!("the certificate for {name} in \"{source}\" was renewed");
         events::record(EventKind::CertificateRenewed, name, text);
     }
-    Some(new)
+    Some(listed)
 }
 
-/// Whether `new` is a later certificate from the same file.
-fn is_replaced(old: &CertificateUse, new: &CertificateUse) -> bool {
-    old.source == new.source && new.source != DATA && old.end < new.end
+/// Adds a certificate unless it is listed. Returns it, and whether it replaces an earlier one.
+fn add(
+    all: &mut Listed,
+    new: CertificateUse,
+    certificates_max: usize,
+) -> Option<(Arc<CertificateUse>, bool)> {
+    let in_use = |one: &Weak<CertificateUse>| one.strong_count() > 0;
+    let same_source = all.get_mut(&new.source).map_or_else(Vec::new, |listed| {
+        listed.retain(in_use);
+        listed.iter().filter_map(Weak::upgrade).collect()
+    });
+    if let Some(listed) = same_source.iter().find(|listed| ***listed == new) {
+        return Some((listed.clone(), false));
+    }
+    let count = |all: &Listed| all.values().map(Vec::len).sum::<usize>();
+    if count(all) >= certificates_max {
+        all.values_mut().for_each(|listed| listed.retain(in_use));
+        all.retain(|_, listed| !listed.is_empty());
+        if count(all) >= certificates_max {
+            return None;
+        }
+    }
+    let is_renewal = is_renewal(&same_source, &new);
+    let new = Arc::new(new);
+    all.entry(new.source.clone()).or_default().push(Arc::downgrade(&new));
+    Some((new, is_renewal))
+}
+
+/// Whether a certificate is later than all those from the same file. A configuration that still has connections may
+/// keep one of long ago.
+fn is_renewal(same_source: &[Arc<CertificateUse>], new: &CertificateUse) -> bool {
+    let last = same_source.iter().map(|old| old.end).max();
+    new.source != DATA && last.is_some_and(|last| last < new.end)
 }
 
 /// The source of certificates whose text is the value of a variable.
@@ -68,7 +97,7 @@ pub const DATA: &str = "data:";
 pub fn snapshot() -> Vec<CertificateUse> {
     let all = {
         let all = CERTIFICATES.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter_map(Weak::upgrade).collect::<Vec<_>>()
+        all.values().flatten().filter_map(Weak::upgrade).collect::<Vec<_>>()
     };
     let mut all: Vec<CertificateUse> = all.iter().map(|one| (**one).clone()).collect();
     all.sort_by(|a, b| (&a.names, a.end, &a.source).cmp(&(&b.names, b.end, &b.source)));
@@ -123,12 +152,35 @@ mod tests {
 
     #[test]
     fn a_later_end_in_the_same_file_is_a_renewal() {
-        assert!(is_replaced(&at(1), &at(2)));
-        assert!(!is_replaced(&at(2), &at(2)) && !is_replaced(&at(3), &at(2)));
-        let other = CertificateUse { source: "/etc/b.pem".to_owned(), ..at(2) };
-        assert!(!is_replaced(&at(1), &other));
+        let mut all = Listed::new();
+        let mut add = |one: CertificateUse| add(&mut all, one, 9).unwrap();
+        let (first, is_renewal) = add(at(1));
+        assert!(!is_renewal);
+        let (second, is_renewal) = add(at(2));
+        assert!(is_renewal);
+        // Another server, or the next configuration: even while the first one is in use.
+        let (same, is_renewal) = add(at(2));
+        assert!(!is_renewal && Arc::ptr_eq(&same, &second));
+        drop((same, second));
+        assert!(!add(CertificateUse { source: "/etc/b.pem".to_owned(), ..at(3) }).1);
+        assert!(add(at(3)).1);
+        drop(first);
         let data = |days| CertificateUse { source: DATA.to_owned(), ..at(days) };
-        assert!(!is_replaced(&data(1), &data(2)));
+        let kept = add(data(1));
+        assert!(!add(data(2)).1 && !kept.1);
+    }
+
+    #[test]
+    fn the_bound_is_one_of_different_certificates_in_use() {
+        let mut all = Listed::new();
+        let named = |name: &str| CertificateUse { source: name.to_owned(), ..at(1) };
+        let mut kept: Vec<_> = (0..20).map(|_| add(&mut all, named("a"), 2).unwrap()).collect();
+        kept.extend(add(&mut all, named("b"), 2));
+        assert_eq!(add(&mut all, named("c"), 2), None);
+        assert!(add(&mut all, named("a"), 2).is_some());
+        kept.pop();
+        assert!(add(&mut all, named("c"), 2).is_some());
+        assert_eq!(all.len(), 2, "{all:?}");
     }
 
     #[test]

@@ -224,8 +224,9 @@ location /transfer {
         level: Level::Warn,
         fixes: false,
         summary: "a status page that everybody can see",
-        text: "`stub_status`, `status_api`, `metrics`, `api` and `dashboard` tell how much a server has to do, \
-               which upstream servers it has, and whether they work. Allow the addresses that need it.",
+        text: "`stub_status`, `status_api`, `metrics`, `api`, `dashboard` and `vhost_traffic_status_display` \
+               tell how much a server has to do, which upstream servers it has, and whether they work. Allow \
+               the addresses that need it.",
         wrong: "
 server {
     listen 80;
@@ -526,8 +527,19 @@ fn is_open(block: BlockRef<'_>) -> bool {
 
 fn status(model: &Model<'_>, report: &mut RuleReport) {
     const CHECKS: &[&str] = &["allow", "deny", "auth_basic", "auth_request", "internal"];
-    for name in ["stub_status", "status_api", "metrics", "api", "dashboard"] {
+    const PAGES: &[&str] = &[
+        "stub_status",
+        "status_api",
+        "metrics",
+        "api",
+        "dashboard",
+        "vhost_traffic_status_display",
+    ];
+    for name in PAGES {
         for (block, node) in model.directives(name) {
+            if node.args.first().is_some_and(|word| word.text == b"off") {
+                continue;
+            }
             let is_checked = block.chain().any(|outer| outer.has_any(CHECKS))
                 || block.chain().any(|outer| outer.is_set("ssl_verify_client", "on"))
                 || block.inner().any(|inner| inner.kind() == BlockKind::If);

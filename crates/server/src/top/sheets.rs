@@ -489,9 +489,8 @@ fn loops(sample: &Sample<'_>) -> Sheet {
             key: one["worker"].to_string(),
             cells: vec![
                 SheetCell {
-                    text: one["worker"].to_string(),
                     number: one["worker"].as_f64().map(|n| -n),
-                    tone: Tone::Plain,
+                    ..SheetCell::text(one["worker"].to_string())
                 },
                 text(&one["event_method"]),
                 number(at(one, &["connections"])),
@@ -676,5 +675,34 @@ mod tests {
                 assert!(!sheet.text().is_empty());
             }
         }
+    }
+
+    #[test]
+    fn no_text_of_a_server_steers_the_terminal() {
+        // JSON need not escape the last one.
+        let evil = "\u{1b}[2J\r\u{9b}2J";
+        let one = json!({
+            "name": evil, "worker": evil, "state": evil, "server": evil, "source": evil, "directory": evil,
+            "event_method": evil, "issuer": evil, "severity": evil, "text": evil, "hint": evil, "in_use": false,
+            "out_of_use_because": evil, "event_loop_blocked": { "longest_at": evil },
+        });
+        let peers = json!([{ "name": evil, "peers": [one.clone()] }]);
+        let zones = json!({ "servers": [one.clone()], "locations": [one.clone()] });
+        let mut report = json!({ "upstreams": peers, "zones": zones });
+        for list in [
+            "findings",
+            "file_systems",
+            "thread_pools",
+            "caches",
+            "workers",
+            "certificates",
+            "events",
+        ] {
+            report[list] = json!([one.clone()]);
+        }
+        let sheets = all(&Sample::new(report, None));
+        assert!(sheets.iter().all(|sheet| !sheet.rows.is_empty()));
+        let text: String = sheets.iter().map(Sheet::text).collect();
+        assert!(!text.replace('\n', "").contains(char::is_control), "{text:?}");
     }
 }

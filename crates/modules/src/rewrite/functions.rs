@@ -264,7 +264,11 @@ fn quote_pgsql(text: &[u8]) -> Vec<u8> {
     out
 }
 
+/// An empty text is `null`, as in OpenResty.
 fn quote_json(text: &[u8]) -> Vec<u8> {
+    if text.is_empty() {
+        return b"null".to_vec();
+    }
     let mut out = vec![b'"'];
     for &byte in text {
         let escaped = match byte {
@@ -419,6 +423,7 @@ mod tests {
         let json = b"hello\n\r'\"\\/\t\0\x0c\x1f\xc3\xa4";
         let quoted = "\"hello\\n\\r'\\\"\\\\/\\t\\u0000\\f\\u001fä\"";
         assert_eq!(text(&Function::QuoteJson, &[json]), quoted);
+        assert_eq!(text(&Function::QuoteJson, &[b""]), "null");
         let parsed: String = serde_json::from_str(quoted).unwrap();
         assert_eq!(parsed.as_bytes(), json);
     }

@@ -45,7 +45,7 @@ nowait_conf::rows! {
     "set_quote_sql_str" => |cx: &mut Cx<'_>, node: &Node| convert(cx, node, Function::QuoteSql), in SERVER | LOCATION | SERVER_IF | LOCATION_IF, take between(1, 2), args "$variable [value]";
     /// Quotes a text as a string of PostgreSQL.
     "set_quote_pgsql_str" => |cx: &mut Cx<'_>, node: &Node| convert(cx, node, Function::QuotePgsql), in SERVER | LOCATION | SERVER_IF | LOCATION_IF, take between(1, 2), args "$variable [value]";
-    /// Quotes a text as a string of JSON.
+    /// Quotes a text as a string of JSON. An empty text becomes `null`.
     "set_quote_json_str" => |cx: &mut Cx<'_>, node: &Node| convert(cx, node, Function::QuoteJson), in SERVER | LOCATION | SERVER_IF | LOCATION_IF, take between(1, 2), args "$variable [value]";
     /// Escapes a text as a component of a URI, such as the value of an argument.
     "set_escape_uri" => |cx: &mut Cx<'_>, node: &Node| convert(cx, node, Function::EscapeUri), in SERVER | LOCATION | SERVER_IF | LOCATION_IF, take between(1, 2), args "$variable [value]";

@@ -224,25 +224,16 @@ const INVALID: Cow<'static, str> = Cow::Borrowed("invalid value");
 const ALPHANUM: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
 fn quote_sql(text: &[u8]) -> Vec<u8> {
-    let mut out = vec![b'\''];
-    for &byte in text {
-        let escaped = match byte {
-            0 => b'0',
-            8 => b'b',
-            b'\n' => b'n',
-            b'\r' => b'r',
-            b'\t' => b't',
-            26 => b'Z',
-            b'\\' | b'\'' | b'"' | b'$' => byte,
-            _ => {
-                out.push(byte);
-                continue;
-            }
-        };
-        out.extend_from_slice(&[b'\\', escaped]);
-    }
-    out.push(b'\'');
-    out
+    quoted(b'\'', text, |byte| match byte {
+        0 => Some(b'0'),
+        8 => Some(b'b'),
+        b'\n' => Some(b'n'),
+        b'\r' => Some(b'r'),
+        b'\t' => Some(b't'),
+        26 => Some(b'Z'),
+        b'\\' | b'\'' | b'"' | b'$' => Some(byte),
+        _ => None,
+    })
 }
 
 /// Bytes that are no UTF-8 are written as octal escapes of `bytea`.
@@ -257,7 +248,13 @@ fn quote_pgsql(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(quoted.len() + 16);
     for byte in quoted {
         match byte {
-            0x80.. => out.extend_from_slice(format!("\\\\{byte:03o}").as_bytes()),
+            0x80.. => out.extend_from_slice(&[
+                b'\\',
+                b'\\',
+                b'0' + (byte >> 6),
+                b'0' + (byte >> 3 & 7),
+                b'0' + (byte & 7),
+            ]),
             _ => out.push(byte),
         }
     }
@@ -269,32 +266,49 @@ fn quote_json(text: &[u8]) -> Vec<u8> {
     if text.is_empty() {
         return b"null".to_vec();
     }
-    let mut out = vec![b'"'];
+    quoted(b'"', text, |byte| match byte {
+        8 => Some(b'b'),
+        12 => Some(b'f'),
+        b'\n' => Some(b'n'),
+        b'\r' => Some(b'r'),
+        b'\t' => Some(b't'),
+        b'\\' | b'"' => Some(byte),
+        0..32 => Some(b'u'),
+        _ => None,
+    })
+}
+
+/// A text between quotes. `escape` tells which letter after a backslash stands for a byte; after a `u`, the number of
+/// the byte follows in hexadecimal.
+fn quoted(quote: u8, text: &[u8], escape: impl Fn(u8) -> Option<u8>) -> Vec<u8> {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let digit = |number: u8| HEX[usize::from(number)];
+    let mut out = Vec::with_capacity(text.len() + 16);
+    out.push(quote);
     for &byte in text {
-        let escaped = match byte {
-            8 => b'b',
-            12 => b'f',
-            b'\n' => b'n',
-            b'\r' => b'r',
-            b'\t' => b't',
-            b'\\' | b'"' => byte,
-            0..32 => {
-                out.extend_from_slice(format!("\\u{byte:04x}").as_bytes());
-                continue;
+        match escape(byte) {
+            Some(b'u') => {
+                out.extend_from_slice(&[
+                    b'\\',
+                    b'u',
+                    b'0',
+                    b'0',
+                    digit(byte >> 4),
+                    digit(byte & 15),
+                ]);
             }
-            _ => {
-                out.push(byte);
-                continue;
-            }
-        };
-        out.extend_from_slice(&[b'\\', escaped]);
+            Some(letter) => out.extend_from_slice(&[b'\\', letter]),
+            None => out.push(byte),
+        }
     }
-    out.push(b'"');
+    out.push(quote);
     out
 }
 
 /// Fewer bytes are escaped than in nginx's own components.
 fn escape_uri(text: &[u8]) -> Vec<u8> {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |number: u8| HEX[usize::from(number)];
     let mut out = Vec::with_capacity(text.len() + 16);
     for &byte in text {
         match byte {
@@ -305,7 +319,7 @@ fn escape_uri(text: &[u8]) -> Vec<u8> {
                 continue;
             }
         }
-        out.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        out.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
     }
     out
 }

@@ -1,13 +1,14 @@
 //! Counters of zones: requests of a server or a location, by `status_zone`. NGINX Plus: the server and location
 //! zones of its API.
 //!
-//! A zone lives as long as the process, so its counters survive reloads. Each worker writes only its own memory;
-//! a report adds up all workers.
+//! The list of zones belongs to the process, so their counters survive reloads. Zones that no configuration in use has
+//! are not reported, and make room for others when the list is full. Each worker writes only its own memory; a report
+//! adds up all workers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -85,21 +86,36 @@ impl Default for Counters {
 pub struct Zone {
     /// The name that the configuration gives it.
     pub name: Arc<str>,
-    /// Its place in each worker's list.
-    number: usize,
-    workers: RwLock<Vec<Arc<Counters>>>,
+    /// Unlike that of any other zone.
+    id: u64,
+    /// Its place in each worker's list, which it may inherit from a zone that is gone.
+    place: usize,
+    /// Shared, so that a report can read them without having the zone, which would count as its use.
+    workers: WorkerCounters,
 }
 
-/// Zones by kind and name.
-type Zones = BTreeMap<(ZoneKind, Arc<str>), Arc<Zone>>;
+/// The counters of all workers that have counted in a zone.
+type WorkerCounters = Arc<RwLock<Vec<Arc<Counters>>>>;
 
 /// The zones of this process.
-static ZONES: LazyLock<Mutex<Zones>> = LazyLock::new(Mutex::default);
+#[derive(Debug, Default)]
+struct ZoneList {
+    /// By kind and name.
+    zones: BTreeMap<(ZoneKind, Arc<str>), Arc<Zone>>,
+    /// Places of zones that are gone.
+    free: Vec<usize>,
+    last_id: u64,
+}
+
+static ZONES: LazyLock<Mutex<ZoneList>> = LazyLock::new(Mutex::default);
 
 thread_local! {
-    /// The counters of this worker, by the zones' numbers.
-    static OWN: RefCell<Vec<Option<Rc<OwnCounters>>>> = const { RefCell::new(Vec::new()) };
+    /// The counters of this worker, by the zones' places.
+    static OWN: RefCell<Vec<Option<OwnPlace>>> = const { RefCell::new(Vec::new()) };
 }
+
+/// The identifier of the last zone in a place, and its counters.
+type OwnPlace = (u64, Rc<OwnCounters>);
 
 /// A worker's handle to its counters.
 struct OwnCounters(Arc<Counters>);
@@ -107,29 +123,20 @@ struct OwnCounters(Arc<Counters>);
 impl Zone {
     /// The zone with this name, made if it is new. `None`: there are too many.
     pub fn of(kind: ZoneKind, name: &str) -> Option<Arc<Zone>> {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let mut zones = ZONES.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (kind, Arc::<str>::from(name));
-        if let Some(zone) = zones.get(&key) {
-            return Some(zone.clone());
-        }
-        if zones.len() >= ZONES_MAX {
-            return None;
-        }
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let zone = Zone { name: key.1.clone(), number, workers: RwLock::default() };
-        let zone = Arc::new(zone);
-        zones.insert(key, zone.clone());
-        Some(zone)
+        let mut list = ZONES.lock().unwrap_or_else(PoisonError::into_inner);
+        list.find(kind, name)
     }
 
     /// The counters of this worker.
     fn own(&self) -> Rc<OwnCounters> {
         OWN.with_borrow_mut(|own| {
-            if own.len() <= self.number {
-                own.resize(self.number + 1, None);
+            if own.len() <= self.place {
+                own.resize(self.place + 1, None);
             }
-            own[self.number].get_or_insert_with(|| self.join()).clone()
+            match &own[self.place] {
+                Some((id, counters)) if *id == self.id => counters.clone(),
+                _ => own[self.place].insert((self.id, self.join())).1.clone(),
+            }
         })
     }
 
@@ -178,6 +185,38 @@ impl Zone {
             }
         }
     }
+}
+
+impl ZoneList {
+    fn find(&mut self, kind: ZoneKind, name: &str) -> Option<Arc<Zone>> {
+        let key = (kind, Arc::<str>::from(name));
+        if let Some(zone) = self.zones.get(&key) {
+            return Some(zone.clone());
+        }
+        if self.zones.len() >= ZONES_MAX {
+            let Self { zones, free, .. } = self;
+            zones.retain(|_, zone| {
+                let keeps = is_used(zone);
+                free.extend((!keeps).then_some(zone.place));
+                keeps
+            });
+        }
+        if self.zones.len() >= ZONES_MAX {
+            return None;
+        }
+        // Without free places, all below this one are taken.
+        let place = self.free.pop().unwrap_or(self.zones.len());
+        self.last_id += 1;
+        let zone = Zone { name: key.1.clone(), id: self.last_id, place, workers: Arc::default() };
+        let zone = Arc::new(zone);
+        self.zones.insert(key, zone.clone());
+        Some(zone)
+    }
+}
+
+/// Whether a configuration has a zone of the list.
+fn is_used(zone: &Arc<Zone>) -> bool {
+    Arc::strong_count(zone) > 1
 }
 
 /// A request that is being processed.
@@ -247,18 +286,19 @@ impl ZoneSnapshot {
     }
 }
 
-/// The state of all zones of a kind, by name.
+/// The state of all zones of a kind that are in use, by name.
 pub fn snapshot(kind: ZoneKind) -> Vec<ZoneSnapshot> {
-    let zones: Vec<Arc<Zone>> = {
-        let zones = ZONES.lock().unwrap_or_else(PoisonError::into_inner);
-        zones.iter().filter(|((of, _), _)| *of == kind).map(|(_, zone)| zone.clone()).collect()
+    let zones: Vec<(Arc<str>, WorkerCounters)> = {
+        let list = ZONES.lock().unwrap_or_else(PoisonError::into_inner);
+        let zones = list.zones.iter().filter(|((of, _), zone)| *of == kind && is_used(zone));
+        zones.map(|(_, zone)| (zone.name.clone(), zone.workers.clone())).collect()
     };
-    zones.iter().map(|zone| read(zone)).collect()
+    zones.iter().map(|(name, workers)| read(name, workers)).collect()
 }
 
-fn read(zone: &Zone) -> ZoneSnapshot {
-    let workers = zone.workers.read().unwrap_or_else(PoisonError::into_inner);
-    let mut sum = ZoneSnapshot { name: zone.name.to_string(), ..ZoneSnapshot::default() };
+fn read(name: &str, workers: &WorkerCounters) -> ZoneSnapshot {
+    let workers = workers.read().unwrap_or_else(PoisonError::into_inner);
+    let mut sum = ZoneSnapshot { name: name.to_owned(), ..ZoneSnapshot::default() };
     let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     for counters in workers.iter() {
         sum.processing += load(&counters.processing);
@@ -280,4 +320,37 @@ fn read(zone: &Zone) -> ZoneSnapshot {
     }
     sum.requests = sum.ended + sum.processing;
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_of_past_configurations_make_room() {
+        let kept = Zone::of(ZoneKind::Location, "kept").unwrap();
+        drop(kept.enter());
+        for number in 0..2 * ZONES_MAX {
+            let zone = Zone::of(ZoneKind::Location, &format!("past {number}")).unwrap();
+            assert!(zone.place < ZONES_MAX);
+            // It never sees the counters of the one whose place it has.
+            let processing = zone.enter();
+            let of = |name: &str| snapshot_of(name).map(|zone| zone.processing);
+            assert_eq!(of(&zone.name), Some(1));
+            drop(processing);
+        }
+        assert!(snapshot_of("kept").is_some());
+        assert!(snapshot_of("past 0").is_none());
+        let again = Zone::of(ZoneKind::Location, "kept").unwrap();
+        assert!(Arc::ptr_eq(&again, &kept));
+    }
+
+    fn snapshot_of(name: &str) -> Option<ZoneSnapshot> {
+        let workers = {
+            let list = ZONES.lock().unwrap();
+            let zone = list.zones.get(&(ZoneKind::Location, name.into()))?;
+            is_used(zone).then(|| zone.workers.clone())?
+        };
+        Some(read(name, &workers))
+    }
 }

@@ -9,6 +9,7 @@ const SITE: &str = "vhost_traffic_status_zone shared:vts:10m;
     proxy_cache_path %%DIR%%/cache keys_zone=c:1m max_size=10m;
     server { listen 127.0.0.1:%%PORT%%; server_name one.test two.test;
         location / { return 200 one; }
+        location /uncounted { vhost_traffic_status off; return 200 one; }
         location /cached { proxy_pass http://u/; proxy_cache c; proxy_cache_valid 1h; } }
     server { listen 127.0.0.1:%%PORT%%; server_name named.test; status_zone own;
         location / { return 404; } }
@@ -34,6 +35,7 @@ fn servers_are_counted_by_name() {
         };
         for (host, path) in [
             ("one.test", "/"),
+            ("one.test", "/uncounted"),
             ("two.test", "/"),
             ("one.test", "/cached"),
             ("one.test", "/cached"),
@@ -64,7 +66,7 @@ fn servers_are_counted_by_name() {
             (&json!(1), &json!(1), &json!(10))
         );
         assert_eq!(tree["cacheZones"]["c"]["maxSize"], 10 << 20);
-        assert!(tree["connections"]["requests"].as_u64() >= Some(7), "{tree}");
+        assert!(tree["connections"]["requests"].as_u64() >= Some(8), "{tree}");
 
         let text = get("status.test", "/status/format/prometheus");
         for line in [
@@ -97,4 +99,19 @@ fn nothing_is_counted_unasked() {
         assert_eq!(tree["serverZones"].as_object().unwrap().keys().collect::<Vec<_>>(), ["*"]);
     });
     refused(&crate::stage::site("vhost_traffic_status_zone 10m; server { }"), "shared:name:size");
+}
+
+#[test]
+fn servers_that_are_not_counted_cause_a_warning() {
+    if asks_nginx() {
+        return;
+    }
+    let servers: String = (0..4097)
+        .map(|n| format!("server {{ listen 127.0.0.1:%%PORT%%; server_name {n}.test; }}\n"))
+        .collect();
+    let site = site(&format!("vhost_traffic_status_zone; {servers}"));
+    let warning = "more than 4096 zones: further servers are not counted";
+    let server = site.allow_log(warning).start();
+    server.wait_file("error.log", warning);
+    server.stop();
 }

@@ -61,10 +61,7 @@ pub fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
             .position(|scope| scope.context() == Context::SERVER)
             .and_then(|at| ZoneConf::resolve(cx, &chain[..=at]).status_zone.0.clone()),
     };
-    let server = server.or_else(|| {
-        let name = super::vts::zone_name(cx, chain)?;
-        Zone::of(ZoneKind::Server, &name).map(ZoneSetting)
-    });
+    let server = server.or_else(|| super::vts::zone(cx, chain).map(ZoneSetting));
     if let Some(ZoneSetting(zone)) = server {
         parts.handler(Phase::PostRead, Enter(zone.clone()));
         parts.observer(Count(zone));

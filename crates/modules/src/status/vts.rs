@@ -4,10 +4,11 @@
 //! The numbers are those of the other pages: each server is a zone by its name, unless `status_zone` names it. What is
 //! not counted here (shared memory, bytes of caches) is left out. Facts: the module's documentation.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use nowait_conf::{Arity, Cx, Diagnostic, Node, Scope, Setting, arity};
+use nowait_conf::{Arity, Cx, Diagnostic, Node, Scope, Setting, Span, arity};
 use nowait_front::NGINX_VERSION;
 use nowait_http::conf::uri_scope::FirstServerName;
 use nowait_http::module::{Handler, Step, set_content};
@@ -19,7 +20,7 @@ use serde_json::{Map, Value, json};
 use super::dashboard::Dashboard;
 use super::openmetrics::MetricsText;
 use super::report::Report;
-use super::zone::{CACHE_STATUSES, ZoneSnapshot};
+use super::zone::{CACHE_STATUSES, ZONES_MAX, Zone, ZoneKind, ZoneSnapshot};
 
 /// Media type of Prometheus's older text format.
 const PROMETHEUS: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";
@@ -33,8 +34,8 @@ nowait_conf::directives! {
     /// Counts the requests of each server as if it had `status_zone` with its first name. The parameter names shared
     /// memory, of which none is needed.
     vhost_traffic_status_zone: Option<SharedZone>, in HTTP, args "[shared:name:size]";
-    /// Controls whether `vhost_traffic_status_zone` counts the requests of a server.
-    vhost_traffic_status: bool = "on", in HTTP | SERVER, args "on | off";
+    /// Controls whether `vhost_traffic_status_zone` counts the requests of a server, or those that end in a location.
+    vhost_traffic_status: bool = "on", in HTTP | SERVER | LOCATION, args "on | off";
     /// The format of `vhost_traffic_status_display` for a URI that names none (`…/format/json`, `…/format/html`,
     /// `…/format/prometheus`). `html` is the page of `dashboard`.
     vhost_traffic_status_display_format: DisplayFormat = "json", in HTTP | SERVER | LOCATION, args "json | html | prometheus";
@@ -64,7 +65,7 @@ nowait_conf::setting_enum! {
 
 /// `vhost_traffic_status_zone`
 #[derive(Clone, Copy, Debug)]
-pub struct SharedZone;
+pub struct SharedZone(Span);
 
 impl Setting for SharedZone {
     const ARITY: Arity = arity::between(0, 1);
@@ -75,18 +76,30 @@ impl Setting for SharedZone {
                 let error = word.error(format!("invalid shared size \"{word}\""));
                 Err(error.expected("shared:name:size"))
             }
-            _ => Ok(SharedZone),
+            _ => Ok(SharedZone(node.span)),
         }
     }
 }
 
 /// The zone of a server that VTS counts, by the name that the module gives it; `None`: it does not.
-pub fn zone_name(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<String> {
+pub fn zone(cx: &mut Cx<'_>, chain: &[&Scope]) -> Option<Arc<Zone>> {
     let conf = VtsConf::resolve(cx, chain);
-    conf.vhost_traffic_status_zone.filter(|_| conf.vhost_traffic_status)?;
-    let name = String::from_utf8_lossy(&cx.global::<FirstServerName>().0).into_owned();
-    Some(if name.is_empty() { "_".to_owned() } else { name })
+    let SharedZone(span) = conf.vhost_traffic_status_zone.filter(|_| conf.vhost_traffic_status)?;
+    let name = &cx.global::<FirstServerName>().0;
+    let name = if name.is_empty() { "_".into() } else { String::from_utf8_lossy(name) };
+    let zone = Zone::of(ZoneKind::Server, &name);
+    let SaidUncounted(said) = cx.global::<SaidUncounted>();
+    if zone.is_none() && !std::mem::replace(said, true) {
+        let text = format!("more than {ZONES_MAX} zones: further servers are not counted");
+        let hint = "give several servers the same \"status_zone\", or set \"vhost_traffic_status off\" in some";
+        cx.report(Diagnostic::warn(text).at(span).hint(hint));
+    }
+    zone
 }
+
+/// Whether the warning was given; once per configuration is enough.
+#[derive(Default)]
+struct SaidUncounted(bool);
 
 fn display(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let format = match node.args.first() {

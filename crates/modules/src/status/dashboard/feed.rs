@@ -52,7 +52,8 @@ struct SharedReport {
     /// When it was made: [`now_ms`].
     made_ms: u64,
     generation: u64,
-    text: Bytes,
+    /// As a server-sent event. All readers send this memory, so that those that are slow hold nothing of their own.
+    event: Bytes,
 }
 
 /// Milliseconds on the clock of reports.
@@ -85,10 +86,10 @@ impl Drop for Making {
     }
 }
 
-/// The report of a generation in one line, not made before `since_ms`. `None`: none can be made.
+/// The report of a generation as a server-sent event, not made before `since_ms`. `None`: none can be made.
 pub async fn report(generation: &Arc<Generation>, address: &str, since_ms: u64) -> Option<Bytes> {
     match find(generation.number, since_ms).await {
-        Found::Report(text) => Some(text),
+        Found::Report(event) => Some(event),
         Found::Make(making) => {
             let (generation, address) = (generation.clone(), address.to_owned());
             let work = move || make(&generation, address, making);
@@ -104,7 +105,7 @@ async fn find(generation: u64, since_ms: u64) -> Found {
         let is_fit =
             |report: &&SharedReport| report.generation == generation && report.made_ms >= since_ms;
         if let Some(report) = feed.last.as_ref().filter(is_fit) {
-            return Poll::Ready(Found::Report(report.text.clone()));
+            return Poll::Ready(Found::Report(report.event.clone()));
         }
         if feed.is_making {
             feed.waiting.push(cx.waker().clone());
@@ -119,11 +120,16 @@ async fn find(generation: u64, since_ms: u64) -> Found {
 fn make(generation: &Arc<Generation>, address: String, making: Making) -> Bytes {
     let made_ms = now_ms();
     let report = bounded(collect(generation, address));
-    let text = Bytes::from(json::line(&report));
-    let last = SharedReport { made_ms, generation: generation.number, text: text.clone() };
+    let event = event(&json::line(&report));
+    let last = SharedReport { made_ms, generation: generation.number, event: event.clone() };
     lock().last = Some(last);
     drop(making);
-    text
+    event
+}
+
+/// An event with a text of one line.
+fn event(text: &str) -> Bytes {
+    format!("event: report\ndata: {text}\n\n").into()
 }
 
 /// The report with as many rows as a page can show.
@@ -152,6 +158,11 @@ fn busiest(zones: &mut Vec<ZoneSnapshot>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_are_framed() {
+        assert_eq!(&event("{}")[..], b"event: report\ndata: {}\n\n");
+    }
 
     #[test]
     fn the_busiest_zones_stay_in_the_order_of_their_names() {

@@ -1,14 +1,14 @@
 //! The stream of reports as server-sent events (HTML Living Standard, 9.2): a body that is pulled.
 //!
-//! A report is fetched when the previous one was sent, so a slow reader gets fewer of them, and holds one at most.
-//! The stream ends when the worker is told to stop, and when its configuration is replaced, which it would otherwise
-//! keep in memory: browsers connect again by themselves.
+//! A report is fetched when the previous one was sent, so a slow reader gets fewer of them, and holds one at most, in
+//! memory that all its readers share. The stream ends when the worker is told to stop, and when its configuration is
+//! replaced, which it would otherwise keep in memory: browsers connect again by themselves.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use nowait_http::generation::Generation;
 use nowait_http::request::Request;
 use nowait_http::response::{BodyError, BodySource, LocalFuture, Part};
@@ -52,7 +52,9 @@ pub struct EventStream {
     number: u64,
     address: String,
     interval_ms: u64,
-    /// When the next report is due: [`feed::now_ms`]. 0: the stream has not begun.
+    /// The first line was sent.
+    has_begun: bool,
+    /// When the next report is due: [`feed::now_ms`].
     due_ms: u64,
     _reader: Reader,
 }
@@ -65,6 +67,7 @@ impl EventStream {
             number: request.current().number,
             address: request.client().listen.to_string(),
             interval_ms: interval.as_millis() as u64,
+            has_begun: false,
             due_ms: 0,
             _reader: reader,
         }
@@ -88,6 +91,10 @@ impl EventStream {
     }
 
     async fn event(&mut self) -> Option<Bytes> {
+        if !self.has_begun {
+            self.has_begun = true;
+            return Some(Bytes::from_static(RETRY));
+        }
         if !self.wait().await {
             return None;
         }
@@ -95,26 +102,14 @@ impl EventStream {
         // All readers have the same beats, and so the same reports.
         let beat_ms = feed::now_ms() / self.interval_ms * self.interval_ms;
         let report = feed::report(&generation, &self.address, beat_ms);
-        let text = match select(stopping(), report).await {
+        let event = match select(stopping(), report).await {
             Either::Left(()) => return None,
-            Either::Right(text) => text?,
+            Either::Right(event) => event?,
         };
-        let first = if self.due_ms == 0 { RETRY } else { b"" };
         // Last: the future may be dropped before, and made anew.
         self.due_ms = beat_ms + self.interval_ms;
-        Some(event(first, &text))
+        Some(event)
     }
-}
-
-/// An event with a text of one line.
-fn event(first: &[u8], text: &[u8]) -> Bytes {
-    const NAME: &[u8] = b"event: report\ndata: ";
-    let mut event = BytesMut::with_capacity(first.len() + NAME.len() + text.len() + 2);
-    event.put_slice(first);
-    event.put_slice(NAME);
-    event.put_slice(text);
-    event.put_slice(b"\n\n");
-    event.freeze()
 }
 
 impl BodySource for EventStream {
@@ -130,12 +125,6 @@ impl BodySource for EventStream {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn events_are_framed() {
-        assert_eq!(&event(b"", b"{}")[..], b"event: report\ndata: {}\n\n");
-        assert_eq!(&event(RETRY, b"1")[..], b"retry: 1000\n\nevent: report\ndata: 1\n\n");
-    }
 
     #[test]
     fn readers_are_bounded() {

@@ -32,6 +32,42 @@ fn site() -> nowait_testkit::ServerBuilder {
         .file("html/a.txt", "text")
 }
 
+/// With thousands of zones, a report takes a tenth of a second.
+#[test]
+fn reports_are_made_beside_the_loops() {
+    let site = server(
+        "status_zone site; location /status/ { status_api; } location /metrics { metrics; }
+         location /api/ { api write=on; } location /vts/ { vhost_traffic_status_display; }",
+    );
+    for (method, target, status) in [
+        ("GET", "/status/", 200),
+        ("GET", "/metrics", 200),
+        ("GET", "/api/9/http/server_zones", 200),
+        ("DELETE", "/api/9/http/server_zones/site", 204),
+        ("GET", "/vts/", 200),
+        ("GET", "/vts/format/prometheus", 200),
+    ] {
+        let server = site.clone().start();
+        let is_made_apart = || {
+            let mut threads = server.children().into_iter().flat_map(thread_names);
+            threads.any(|name| name.starts_with("reports"))
+        };
+        assert!(!is_made_apart(), "{target}");
+        let mut client = server.client();
+        client.send(format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.response().status, status, "{method} {target}");
+        assert!(is_made_apart(), "{method} {target}");
+        server.stop();
+    }
+}
+
+fn thread_names(process: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads
+        .filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")).ok())
+        .collect()
+}
+
 #[test]
 fn the_state_of_the_server() {
     on_each_driver(&site(), |server| {
@@ -154,6 +190,7 @@ fn time_in_pools_is_accounted_to_the_request() {
             root %%DIR%%/html;
             access_log %%DIR%%/spent.log spent;
             access_log %%DIR%%/phases.log phases;
+            location = /quick {{ return 200 quick; }}
             location /up {{ proxy_pass http://127.0.0.1:%%PORT%%/fresh.txt; }}
             {SITE}
         }}"
@@ -164,8 +201,8 @@ fn time_in_pools_is_accounted_to_the_request() {
         // No file, no time; a file that nothing has opened takes some.
         assert_eq!(ask(server, "/spent", &[]).text(), "0.000000 0.000000");
         assert_eq!(server.get("/fresh.txt").text(), "text");
-        assert_eq!(server.get("/metrics").status, 200);
-        let log = wait_file(server, "spent.log", "/metrics");
+        assert_eq!(server.get("/quick").text(), "quick");
+        let log = wait_file(server, "spent.log", "/quick");
         let of = |uri: &str| -> Vec<f64> {
             let line = log.lines().find(|line| line.starts_with(uri)).unwrap();
             line.split(' ').skip(1).map(|time| time.parse().unwrap()).collect()
@@ -173,7 +210,7 @@ fn time_in_pools_is_accounted_to_the_request() {
         assert!(of("/fresh.txt").iter().all(|time| *time > 0.0), "{log}");
         let [waited, served, both] = of("/fresh.txt")[..] else { panic!("{log}") };
         assert!((waited + served - both).abs() < 2e-6, "{log}");
-        assert_eq!(of("/metrics"), [0.0; 3], "{log}");
+        assert_eq!(of("/quick"), [0.0; 3], "{log}");
         assert_eq!(server.get("/up").text(), "text");
         let log = wait_file(server, "phases.log", "/up");
         let line = |uri: &str| log.lines().find(|line| line.starts_with(uri)).expect(uri);

@@ -5,7 +5,8 @@
 //! locks on the loop's usual path.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -94,7 +95,7 @@ impl Blocked {
             remember(Duration::from_nanos(ns));
         }
         if ns > self.longest_ns.load(Relaxed) {
-            self.longest_ns.store(ns, Relaxed);
+            self.longest_ns.store(ns, Release);
             *self.longest_label.lock().unwrap_or_else(PoisonError::into_inner) = label();
         }
         if ns >= LONG_TURN_NS {
@@ -103,10 +104,12 @@ impl Blocked {
     }
 
     pub fn snapshot(&self) -> BlockedSnapshot {
+        // Read before the total, and written after it: the longest turn never exceeds the sum of all.
+        let longest = Duration::from_nanos(self.longest_ns.load(Acquire));
         BlockedSnapshot {
             buckets: std::array::from_fn(|n| self.buckets[n].load(Relaxed)),
             total: Duration::from_nanos(self.total_ns.load(Relaxed)),
-            longest: Duration::from_nanos(self.longest_ns.load(Relaxed)),
+            longest,
             longest_label: *self.longest_label.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }

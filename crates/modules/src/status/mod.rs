@@ -4,7 +4,8 @@
 //! With thread pools the load average is meaningless, because threads that wait for disks count towards
 //! it. Meaningful are the time that loops ran without returning to the kernel, the time that tasks
 //! waited for a thread, and the time that disks took; they are here. Everything is read from counters
-//! that exist anyway; a page costs only its formatting, and reading resets nothing.
+//! that exist anyway; a page costs only its collection and formatting, on a thread for that ([`maker`]),
+//! and reading resets nothing.
 
 mod caches;
 mod dashboard;
@@ -13,6 +14,7 @@ mod file_systems;
 mod findings;
 mod json;
 mod limits;
+mod maker;
 mod openmetrics;
 mod plus;
 mod report;
@@ -22,27 +24,17 @@ mod vts;
 mod zone;
 mod zone_metrics;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
-use nowait_front::tls::certificates;
-use nowait_http::counts;
-use nowait_http::generation::Contents;
 use nowait_http::module::{Handler, Module, Step, set_content};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
 use nowait_http::response::{Body, Head, Response};
 use nowait_message::Method;
-use nowait_runtime::fs::resident;
-use nowait_runtime::{clock, loops, mounts};
+use nowait_runtime::clock;
 use report::Report;
-use resolvers::ResolverReport;
-use zone::ZoneKind;
-
-/// When the newest configuration was put to use, in milliseconds since 1970.
-static LOADED_MS: AtomicU64 = AtomicU64::new(0);
 
 /// Number of the newest configuration.
 static NEWEST: AtomicU64 = AtomicU64::new(0);
@@ -62,7 +54,7 @@ pub static MODULE: Module = Module {
     build: Some(status_zone::build),
     start: Some(|_, current| {
         NEWEST.fetch_max(current.number, Ordering::Relaxed);
-        LOADED_MS.store(clock().unix_ms(), Ordering::Relaxed);
+        report::LOADED_MS.store(clock().unix_ms(), Ordering::Relaxed);
         Vec::new()
     }),
     ..Module::EMPTY
@@ -129,53 +121,40 @@ enum Format {
 
 impl Handler for Format {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        let outcome = refuse(request).unwrap_or_else(|| match self {
-            Self::Json => api(request),
-            Self::OpenMetrics => page(OPENMETRICS, openmetrics::render(&report(request)).into()),
-        });
-        Step::Done(request, outcome)
-    }
-}
-
-fn report(request: &Request) -> Report {
-    collect(request.current(), request.client().listen.to_string())
-}
-
-/// The report of a generation, for a request to this address.
-fn collect(generation: &Contents, address: String) -> Report {
-    let pools: BTreeMap<_, _> = generation.pools.iter().collect();
-    Report {
-        generation: generation.number,
-        totals: counts::totals(),
-        kernel: nowait_front::tls::kernel::totals(),
-        workers: loops::snapshot(),
-        pools: pools.values().map(|pool| pool.snapshot()).collect(),
-        mounts: mounts::snapshot(),
-        resident: resident::snapshot(),
-        sessions: generation.sessions.as_ref().map(|report| report()),
-        quic: generation.quic.as_ref().map(|report| report()),
-        upstreams: generation.conf.upstreams.of_blocks().cloned().collect(),
-        caches: generation.caches.iter().map(|store| store.statistics()).collect(),
-        resolvers: generation.resolvers.iter().map(ResolverReport::new).collect(),
-        server_zones: zone::snapshot(ZoneKind::Server),
-        location_zones: zone::snapshot(ZoneKind::Location),
-        exports: nowait_backend::collector::counts(),
-        limits: nowait_front::limit::decisions::snapshot(),
-        certificates: certificates::snapshot(),
-        events: nowait_runtime::events::snapshot(),
-        event_counts: nowait_runtime::events::counts(),
-        address,
-        loaded_ms: LOADED_MS.load(Ordering::Relaxed),
-        time_ms: nowait_sys::clock::unix_ms(),
+        if let Some(refusal) = refuse(request) {
+            return Step::Done(request, refusal);
+        }
+        Step::start(async move {
+            let outcome = match self {
+                Self::Json => api(request).await,
+                Self::OpenMetrics => {
+                    made(request, OPENMETRICS, |report| openmetrics::render(&report)).await
+                }
+            };
+            Step::Done(request, outcome)
+        })
     }
 }
 
 /// Everything as JSON, or the part that the rest of the URI names.
-fn api(request: &Request) -> Outcome {
+async fn api(request: &Request) -> Outcome {
     let Some(part) = part(request) else { return Outcome::status(404) };
-    match json::render(&report(request), &part) {
-        Some(text) => page(b"application/json", text.into()),
-        None => Outcome::status(404),
+    match maker::make(request, move |report| json::render(&report, &part)).await {
+        Some(Some(text)) => page(b"application/json", text.into()),
+        Some(None) => Outcome::status(404),
+        None => Outcome::status(503),
+    }
+}
+
+/// A page that is made of the report.
+async fn made(
+    request: &Request,
+    kind: &'static [u8],
+    format: impl FnOnce(Report) -> String + Send + 'static,
+) -> Outcome {
+    match maker::make(request, format).await {
+        Some(text) => page(kind, text.into()),
+        None => Outcome::status(503),
     }
 }
 

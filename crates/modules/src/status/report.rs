@@ -1,24 +1,30 @@
-//! The data of the monitoring pages: collected by [`super`], written by the formats.
+//! The data of the monitoring pages: collected for [`super::maker`], written by the formats.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use nowait_backend::collector::ExportCounts;
+use nowait_backend::collector::{self, ExportCounts};
 use nowait_cache::Statistics;
-use nowait_front::limit::decisions::DecisionsSnapshot;
+use nowait_front::limit::decisions::{self, DecisionsSnapshot};
 use nowait_front::sessions::SessionsReport;
-use nowait_front::tls::certificates::CertificateUse;
-use nowait_front::tls::kernel::KernelTotals;
-use nowait_http::counts::Totals;
-use nowait_runtime::events::{Event, EventKind};
+use nowait_front::tls::certificates::{self, CertificateUse};
+use nowait_front::tls::kernel::{self, KernelTotals};
+use nowait_http::counts::{self, Totals};
+use nowait_http::generation::Contents;
+use nowait_runtime::events::{self, Event, EventKind};
 use nowait_runtime::fs::resident;
-use nowait_runtime::loops::LoopSnapshot;
-use nowait_runtime::mounts::MountSnapshot;
+use nowait_runtime::loops::{self, LoopSnapshot};
+use nowait_runtime::mounts::{self, MountSnapshot};
 use nowait_runtime::pool::PoolSnapshot;
 use nowait_runtime::stats::BlockedSnapshot;
 use nowait_upstream::Group;
 
 use super::resolvers::ResolverReport;
-use super::zone::ZoneSnapshot;
+use super::zone::{ZoneKind, ZoneSnapshot, snapshot};
+
+/// When the newest configuration was put to use, in milliseconds since 1970.
+pub(super) static LOADED_MS: AtomicU64 = AtomicU64::new(0);
 
 /// All reported values, read at one time; concurrent changes may show in one part and not in another.
 pub(super) struct Report {
@@ -65,6 +71,35 @@ pub(super) struct Report {
     pub(super) loaded_ms: u64,
     /// The time of the report, likewise.
     pub(super) time_ms: u64,
+}
+
+/// The report of a generation, for a request to this address.
+pub(super) fn collect(generation: &Contents, address: String) -> Report {
+    let pools: BTreeMap<_, _> = generation.pools.iter().collect();
+    Report {
+        generation: generation.number,
+        totals: counts::totals(),
+        kernel: kernel::totals(),
+        workers: loops::snapshot(),
+        pools: pools.values().map(|pool| pool.snapshot()).collect(),
+        mounts: mounts::snapshot(),
+        resident: resident::snapshot(),
+        sessions: generation.sessions.as_ref().map(|report| report()),
+        quic: generation.quic.as_ref().map(|report| report()),
+        upstreams: generation.conf.upstreams.of_blocks().cloned().collect(),
+        caches: generation.caches.iter().map(|store| store.statistics()).collect(),
+        resolvers: generation.resolvers.iter().map(ResolverReport::new).collect(),
+        server_zones: snapshot(ZoneKind::Server),
+        location_zones: snapshot(ZoneKind::Location),
+        exports: collector::counts(),
+        limits: decisions::snapshot(),
+        certificates: certificates::snapshot(),
+        events: events::snapshot(),
+        event_counts: events::counts(),
+        address,
+        loaded_ms: LOADED_MS.load(Ordering::Relaxed),
+        time_ms: nowait_sys::clock::unix_ms(),
+    }
 }
 
 /// The non-empty buckets of a histogram, with their upper bounds in microseconds; the last bucket

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use nowait_conf::{Arity, Cx, Diagnostic, Node, Scope, Setting, Span, arity};
 use nowait_front::NGINX_VERSION;
 use nowait_http::conf::uri_scope::FirstServerName;
@@ -127,13 +126,15 @@ struct Display {
 
 impl Handler for Display {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
-        let outcome = self.respond(request);
-        Step::Done(request, outcome)
+        Step::start(async move {
+            let outcome = self.respond(request).await;
+            Step::Done(request, outcome)
+        })
     }
 }
 
 impl Display {
-    fn respond(&self, request: &Request) -> Outcome {
+    async fn respond(&self, request: &Request) -> Outcome {
         if let Some(refusal) = super::refuse(request) {
             return refusal;
         }
@@ -144,15 +145,16 @@ impl Display {
             Some("format/prometheus") => DisplayFormat::Prometheus,
             _ => return Outcome::status(404),
         };
+        let sum = self.sum.clone();
         match format {
             DisplayFormat::Html => self.page.show(request),
             DisplayFormat::Json => {
-                let text = tree(&super::report(request), &self.sum).to_string();
-                super::page(b"application/json", text.into())
+                let format = move |report: Report| tree(&report, &sum).to_string();
+                super::made(request, b"application/json", format).await
             }
             DisplayFormat::Prometheus => {
-                let text: Bytes = prometheus(&super::report(request), &self.sum).into();
-                super::page(PROMETHEUS, text)
+                let format = move |report: Report| prometheus(&report, &sum);
+                super::made(request, PROMETHEUS, format).await
             }
         }
     }

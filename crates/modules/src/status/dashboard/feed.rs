@@ -1,20 +1,18 @@
-//! The reports that all readers of a process share: one per interval, made on a thread of its own.
+//! The reports that all readers of a process share: one per interval.
 //!
-//! The first reader that needs a new report has it made; the others wait for it. Collecting and formatting may take
-//! milliseconds on a large server, which is why no loop does it; and that thread is not one of a pool that a slow
-//! disk may occupy. Never: a report that nobody reads.
+//! The first reader that needs a new report has it made ([`maker`]); the others wait for it. Never: a report that
+//! nobody reads.
 
 use std::future::poll_fn;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use nowait_http::generation::Generation;
-use nowait_runtime::pool::{Class, Op, Pool, PoolConfig};
 
 use super::super::report::Report;
 use super::super::zone::ZoneSnapshot;
-use super::super::{collect, json};
+use super::super::{json, maker};
 
 /// Zones of a kind that a report shows: those with most requests.
 const ZONES_MAX: usize = 200;
@@ -24,17 +22,6 @@ const ROWS_MAX: usize = 200;
 
 /// Events that it shows: the last ones.
 const EVENTS_MAX: usize = 100;
-
-/// Reports to be made at a time: one for each generation that still has readers.
-const QUEUE_MAX: usize = 16;
-
-/// Name of the thread.
-const POOL: &str = "dashboard";
-
-/// Makes reports.
-static MAKER: LazyLock<Pool> = LazyLock::new(|| {
-    Pool::computing(PoolConfig { name: POOL.to_owned(), threads: 1, max_queue: QUEUE_MAX })
-});
 
 static FEED: Mutex<Feed> = Mutex::new(Feed { last: None, is_making: false, waiting: Vec::new() });
 
@@ -91,9 +78,9 @@ pub async fn report(generation: &Arc<Generation>, address: &str, since_ms: u64) 
     match find(generation.number, since_ms).await {
         Found::Report(event) => Some(event),
         Found::Make(making) => {
-            let (generation, address) = (generation.clone(), address.to_owned());
-            let work = move || make(&generation, address, making);
-            MAKER.run(Class::Bulk, 0, Op::Blocking, work).await.ok()
+            let (number, made_ms) = (generation.number, now_ms());
+            let share = move |report: Report| share(report, number, made_ms, making);
+            maker::make_for(generation, address.to_owned(), 0, share).await.ok()
         }
     }
 }
@@ -117,12 +104,10 @@ async fn find(generation: u64, since_ms: u64) -> Found {
     .await
 }
 
-fn make(generation: &Arc<Generation>, address: String, making: Making) -> Bytes {
-    let made_ms = now_ms();
-    let report = bounded(collect(generation, address));
-    let event = event(&json::line(&report));
-    let last = SharedReport { made_ms, generation: generation.number, event: event.clone() };
-    lock().last = Some(last);
+/// Shares a report that is being made.
+fn share(report: Report, generation: u64, made_ms: u64, making: Making) -> Bytes {
+    let event = event(&json::line(&bounded(report)));
+    lock().last = Some(SharedReport { made_ms, generation, event: event.clone() });
     drop(making);
     event
 }

@@ -14,20 +14,21 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// A response: its status, and its content.
 pub(super) struct Answer {
     pub(super) status: u16,
-    pub(super) value: Option<Value>,
+    /// JSON.
+    pub(super) text: Option<String>,
 }
 
 impl Answer {
-    pub(super) fn ok(value: Value) -> Self {
-        Self { status: 200, value: Some(value) }
+    pub(super) fn ok(value: &Value) -> Self {
+        Self { status: 200, text: Some(value.to_string()) }
     }
 
-    pub(super) fn created(value: Value) -> Self {
-        Self { status: 201, value: Some(value) }
+    pub(super) fn created(value: &Value) -> Self {
+        Self { status: 201, text: Some(value.to_string()) }
     }
 
     /// 204
-    pub(super) const EMPTY: Self = Self { status: 204, value: None };
+    pub(super) const EMPTY: Self = Self { status: 204, text: None };
 }
 
 /// The members of the body, an object in JSON.

@@ -22,7 +22,7 @@ pub(super) async fn purge(request: &mut Request, name: &str) -> Result<Answer, A
     let how = if order.soft { "marked stale" } else { "purged" };
     let shown = order.shown.escape_default();
     note(request, &format!("{purged} objects of cache \"{name}\" {how}: {shown}"));
-    Ok(Answer::ok(json!({ "purged": purged })))
+    Ok(Answer::ok(&json!({ "purged": purged })))
 }
 
 /// What to purge.

@@ -19,6 +19,8 @@ impl ApiError {
     pub(super) const METHOD: Self = Self::constant(405, "method disabled", "MethodDisabled");
     pub(super) const PATH: Self = Self::constant(404, "path not found", "PathNotFound");
     pub(super) const VERSION: Self = Self::constant(404, "unknown version", "UnknownVersion");
+    pub(super) const NO_REPORT: Self =
+        Self::constant(503, "too many requests for reports", "TooManyRequests");
     pub(super) const JSON: Self = Self::constant(415, "json error", "JsonError");
     pub(super) const BODY: Self =
         Self::constant(400, "reading request body failed", "BodyReadError");

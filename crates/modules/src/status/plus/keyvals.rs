@@ -52,7 +52,7 @@ pub(super) fn read(request: &Request, protocol: &str, rest: &[&str]) -> Result<A
         [] => {
             let zones = zones(request, protocol);
             let names = fields(request).is_some_and(|fields| fields.is_empty());
-            Ok(Answer::ok(match names {
+            Ok(Answer::ok(&match names {
                 true => zones.iter().map(|zone| Value::String(zone.name.clone())).collect(),
                 false => Value::Object(
                     zones.iter().map(|zone| (zone.name.clone(), pairs(zone))).collect(),
@@ -61,10 +61,10 @@ pub(super) fn read(request: &Request, protocol: &str, rest: &[&str]) -> Result<A
         }
         [name] => {
             let zone = zone(request, protocol, name)?;
-            let Some(key) = argument(request, "key") else { return Ok(Answer::ok(pairs(&zone))) };
+            let Some(key) = argument(request, "key") else { return Ok(Answer::ok(&pairs(&zone))) };
             let value = zone.pairs.get(&key, clock().unix_ms());
             let value = value.ok_or_else(|| refusal(PairError::NotFound, &zone))?;
-            Ok(Answer::ok(Value::Object(Map::from_iter([(key, text(&value))]))))
+            Ok(Answer::ok(&Value::Object(Map::from_iter([(key, text(&value))]))))
         }
         _ => Err(ApiError::PATH),
     }
@@ -82,7 +82,7 @@ pub(super) async fn change(
     let (answer, what) = match method {
         Method::Post => {
             let added = add(&zone, object_of(request, BODY_BYTES_MAX).await?)?;
-            (Answer { status: 201, value: None }, format!("{added} added to"))
+            (Answer { status: 201, text: None }, format!("{added} added to"))
         }
         Method::Patch => {
             let what = modify(&zone, object_of(request, BODY_BYTES_MAX).await?)?;

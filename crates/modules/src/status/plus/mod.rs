@@ -22,6 +22,7 @@ use nowait_http::response::{Body, Head, Response};
 use nowait_message::Method;
 use serde_json::{Value, json};
 
+use super::maker;
 use super::report::Report;
 use answer::{Answer, fields};
 use error::ApiError;
@@ -54,8 +55,10 @@ struct Api {
 impl Handler for Api {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         if matches!(request.method(), Method::Get | Method::Head) {
-            let outcome = finish(request, read(request));
-            return Step::Done(request, outcome);
+            return Step::start(async move {
+                let outcome = finish(request, read(request).await);
+                Step::Done(request, outcome)
+            });
         }
         if !self.write {
             let outcome = finish(request, Err(ApiError::METHOD));
@@ -73,14 +76,14 @@ impl Handler for Api {
 
 fn finish(request: &Request, answer: Result<Answer, ApiError>) -> Outcome {
     match answer {
-        Ok(Answer { status, value: Some(value) }) => page(status, &value),
-        Ok(Answer { status, value: None }) => {
+        Ok(Answer { status, text: Some(text) }) => page(status, text),
+        Ok(Answer { status, text: None }) => {
             Response { head: Head::new(status), body: Body::Empty }.into()
         }
         Err(error) => {
             let mut id = Vec::new();
             request.append_id(&mut id);
-            page(error.status, &error.json(&String::from_utf8_lossy(&id)))
+            page(error.status, error.json(&String::from_utf8_lossy(&id)).to_string())
         }
     }
 }
@@ -100,23 +103,34 @@ fn versioned(path: &str) -> Result<Vec<&str>, ApiError> {
 }
 
 /// The response to GET and HEAD.
-fn read(request: &Request) -> Result<Answer, ApiError> {
+async fn read(request: &Request) -> Result<Answer, ApiError> {
     let path = super::part(request).ok_or(ApiError::PATH)?;
     if steps(&path).is_empty() {
-        return Ok(Answer::ok(json!(VERSIONS)));
+        return Ok(Answer::ok(&json!(VERSIONS)));
     }
     match versioned(&path)?[..] {
         [protocol @ ("http" | "stream"), "upstreams", name, "servers", ref rest @ ..] => {
-            servers::read(request, protocol, name, rest)
+            return servers::read(request, protocol, name, rest);
         }
         [protocol @ ("http" | "stream"), "keyvals", ref rest @ ..] => {
-            keyvals::read(request, protocol, rest)
+            return keyvals::read(request, protocol, rest);
         }
-        ref steps => {
-            let value = find(&super::report(request), steps)?;
-            Ok(Answer::ok(with_fields(value, &path, fields(request).as_deref())))
-        }
+        _ => {}
     }
+    let fields = fields(request);
+    let answer = move |report: Report| {
+        let value = find(&report, &versioned(&path)?)?;
+        Ok(Answer::ok(&with_fields(value, &path, fields.as_deref())))
+    };
+    made(request, answer).await
+}
+
+/// Makes something of the report ([`maker`]).
+async fn made<T: Send + 'static>(
+    request: &Request,
+    make: impl FnOnce(Report) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    maker::make(request, make).await.unwrap_or(Err(ApiError::NO_REPORT))
 }
 
 /// The response to all other methods, with `write=on`.
@@ -137,13 +151,12 @@ async fn change(request: &mut Request) -> Result<Answer, ApiError> {
         (_, [protocol @ ("http" | "stream"), "keyvals", rest @ ..]) => {
             keyvals::change(request, method, protocol, rest).await
         }
-        (Method::Delete, _) => reset::reset(request, &steps),
+        (Method::Delete, _) => reset::reset(request, &steps).await,
         _ => Err(ApiError::METHOD),
     }
 }
 
-fn page(status: u16, value: &Value) -> Outcome {
-    let text = value.to_string();
+fn page(status: u16, text: String) -> Outcome {
     let mut head = Head::new(status);
     head.content_type = Some(Bytes::from_static(b"application/json"));
     head.content_length = Some(text.len() as u64);

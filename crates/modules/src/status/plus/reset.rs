@@ -9,9 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use nowait_http::request::Request;
 use serde_json::{Map, Value};
 
+use super::super::report::Report;
 use super::answer::{Answer, note};
 use super::error::ApiError;
-use super::{find, servers};
+use super::{find, made, servers};
 
 /// Maximum number of objects that have been reset; beyond, those that no longer exist are forgotten, and then
 /// the others.
@@ -29,7 +30,7 @@ fn baselines() -> MutexGuard<'static, BTreeMap<Vec<String>, Value>> {
 }
 
 /// DELETE of a path with statistics.
-pub(super) fn reset(request: &Request, steps: &[&str]) -> Result<Answer, ApiError> {
+pub(super) async fn reset(request: &Request, steps: &[&str]) -> Result<Answer, ApiError> {
     match steps {
         [protocol @ ("http" | "stream"), "upstreams", name] => {
             servers::group(request, protocol, name)?.reset_statistics();
@@ -43,25 +44,30 @@ pub(super) fn reset(request: &Request, steps: &[&str]) -> Result<Answer, ApiErro
         ]
         | ["stream", "server_zones" | "limit_conns", _]
         | ["resolvers" | "workers", _] => {
-            let report = super::super::report(request);
-            // The numbers themselves, not what has been counted since an earlier reset.
-            let key: Vec<String> = steps.iter().map(|step| (*step).to_owned()).collect();
-            baselines().remove(&key);
-            let value = find(&report, steps)?;
-            let mut all = baselines();
-            if all.len() >= RESETS_MAX {
-                all.retain(|path, _| find_quietly(&super::tree::root(&report), path).is_some());
-            }
-            if all.len() >= RESETS_MAX {
-                all.clear();
-            }
-            all.insert(key, value);
+            let path = steps.iter().map(|step| (*step).to_owned()).collect();
+            made(request, move |report| remember(&report, path)).await?;
         }
         ["slabs", _] => return Err(ApiError::missing(steps)),
         _ => return Err(ApiError::METHOD),
     }
     note(request, &format!("statistics of {} were reset", steps.join("/").escape_default()));
     Ok(Answer::EMPTY)
+}
+
+/// Remembers the numbers at a path.
+fn remember(report: &Report, path: Vec<String>) -> Result<(), ApiError> {
+    // The numbers themselves, not what has been counted since an earlier reset.
+    baselines().remove(&path);
+    let value = find(report, &path.iter().map(|step| &**step).collect::<Vec<_>>())?;
+    let mut all = baselines();
+    if all.len() >= RESETS_MAX {
+        all.retain(|path, _| find_quietly(&super::tree::root(report), path).is_some());
+    }
+    if all.len() >= RESETS_MAX {
+        all.clear();
+    }
+    all.insert(path, value);
+    Ok(())
 }
 
 fn find_quietly<'v>(root: &'v Value, path: &[String]) -> Option<&'v Value> {

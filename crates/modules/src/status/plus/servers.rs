@@ -48,11 +48,11 @@ pub(super) fn read(
 ) -> Result<Answer, ApiError> {
     let group = group(request, protocol, name)?;
     match rest {
-        [] => Ok(Answer::ok(list(&group, protocol))),
+        [] => Ok(Answer::ok(&list(&group, protocol))),
         [id] => {
             let id = server_id(id)?;
             let found = group.servers().into_iter().find(|server| server.id == id);
-            found.map(|server| Answer::ok(json(&server, protocol))).ok_or_else(|| not_found(id))
+            found.map(|server| Answer::ok(&json(&server, protocol))).ok_or_else(|| not_found(id))
         }
         _ => Err(ApiError::PATH),
     }
@@ -72,7 +72,7 @@ pub(super) async fn change(
             let conf = added(object(request).await?, protocol)?;
             let server = group.add_server(conf).map_err(refused(0))?;
             log(request, &group, "added to", &server);
-            Answer::created(json(&server, protocol))
+            Answer::created(&json(&server, protocol))
         }
         (Method::Patch, [id]) => {
             let id = server_id(id)?;
@@ -81,13 +81,13 @@ pub(super) async fn change(
             let change = changed(object(request).await?, &known, protocol)?;
             let server = group.change_server(id, &change).map_err(refused(id))?;
             log(request, &group, "changed in", &server);
-            Answer::ok(json(&server, protocol))
+            Answer::ok(&json(&server, protocol))
         }
         (Method::Delete, [id]) => {
             let id = server_id(id)?;
             let server = group.remove_server(id).map_err(refused(id))?;
             log(request, &group, "removed from", &server);
-            Answer::ok(list(&group, protocol))
+            Answer::ok(&list(&group, protocol))
         }
         (_, [] | [_]) => return Err(ApiError::METHOD),
         _ => return Err(ApiError::PATH),

@@ -8,7 +8,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::future::ready;
 use std::hash::BuildHasher;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -85,10 +84,7 @@ struct Registered {
 impl Directory {
     /// Of one of these processes, which share a secret: the key of IDs is derived from it, and those of tokens and
     /// resets as long as there is no other.
-    ///
-    /// # Errors
-    /// There are other processes, and the thread that receives from them cannot be started.
-    pub fn new(secret: &HostKey, processes: Arc<Processes>) -> io::Result<Arc<Directory>> {
+    pub fn new(secret: &HostKey, processes: Arc<Processes>) -> Arc<Directory> {
         let keys = Arc::new(Keys::new(secret, None));
         let directory = Arc::new(Directory {
             counters: Counters::default(),
@@ -100,8 +96,8 @@ impl Directory {
             workers: RwLock::default(),
             moved: RwLock::default(),
         });
-        directory.processes.set_directory(&directory)?;
-        Ok(directory)
+        directory.processes.set_directory(&directory);
+        directory
     }
 
     /// The key of tokens and resets from now on (`quic_host_key`), or that of the secret. Tokens of another key prove

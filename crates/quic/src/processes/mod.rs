@@ -15,9 +15,10 @@
 //!   processes, and the other master during an upgrade, of the sending end. Numbers grow with time: whichever process
 //!   is newer has the higher one. Both masters share the secret from which the keys of IDs, tokens and resets are
 //!   derived, so each process can read the IDs of all others.
-//! - First packets go to the highest number. A process that takes no connections, because it ends, hands them down to
-//!   the next lower number, so those of one client always arrive at the same process, and within it at the same worker.
-//!   When the newer binary is given up, the older one takes connections again without being told.
+//! - First packets go to the highest number. A process that takes no connections, because it ends, has not begun or
+//!   has no QUIC, hands them down to the next lower number, so those of one client always arrive at the same process,
+//!   and within it at the same worker. When the newer binary is given up, the older one takes connections again without
+//!   being told.
 //! - An ID of a process that has ended is answered by a reset, an ID of one that is newer than all known ones by
 //!   nothing: it is about to be introduced. What is lost at this moment is sent again by the client.
 //! - Sending never waits: without room in the inbox, the datagram is lost, as in the network. A process that has ended
@@ -41,6 +42,7 @@ use self::parcel::{HEAD_BYTES, PARCEL_BYTES_MAX, decode, encode};
 use crate::Directory;
 use crate::datagram::Datagram;
 use crate::directory::Forwarded;
+use crate::packet::destination;
 
 /// Numbers beyond the highest known one that may be those of processes about to be introduced.
 const UNBORN_MAX: i16 = 64;
@@ -55,9 +57,16 @@ pub struct Processes {
     number: u16,
     /// There are others that live.
     crowded: AtomicBool,
-    /// From the newest to the oldest.
-    others: RwLock<Arc<[Other]>>,
+    known: RwLock<Arc<Known>>,
     inbox: Mutex<Inbox>,
+}
+
+/// The processes that this one knows of.
+struct Known {
+    /// The highest number so far; its process may have ended.
+    highest: u16,
+    /// From the newest to the oldest.
+    others: Box<[Other]>,
 }
 
 /// The receiving end, until its thread has it, and the workers for which that thread receives.
@@ -101,7 +110,7 @@ impl Processes {
         Arc::new(Processes {
             number,
             crowded: AtomicBool::new(false),
-            others: RwLock::new(Arc::from([])),
+            known: RwLock::new(Arc::new(Known { highest: number, others: Box::default() })),
             inbox: Mutex::new(Inbox { receiver, directory: Weak::new() }),
         })
     }
@@ -121,29 +130,37 @@ impl Processes {
         others.retain(|other| other.number != self.number);
         others
             .sort_by_key(|other| std::cmp::Reverse(other.number.wrapping_sub(self.number) as i16));
-        let crowded = !others.is_empty();
-        *self.others.write().unwrap_or_else(PoisonError::into_inner) = others.into();
-        self.crowded.store(crowded, Ordering::Release);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let newest = others.first().map(|other| other.number);
+        let highest = newest.filter(|&newest| is_newer(newest, known.highest));
+        let highest = highest.unwrap_or(known.highest);
+        self.crowded.store(!others.is_empty(), Ordering::Release);
+        *known = Arc::new(Known { highest, others: others.into() });
+        drop(known);
         self.open_inbox()
     }
 
     /// The workers of this process.
-    pub(crate) fn set_directory(self: &Arc<Self>, directory: &Arc<Directory>) -> io::Result<()> {
+    pub(crate) fn set_directory(&self, directory: &Arc<Directory>) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).directory =
             Arc::downgrade(directory);
-        self.open_inbox()
     }
 
-    /// Starts the thread of the inbox when there are others, and workers.
+    fn directory(&self) -> Option<Arc<Directory>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner).directory.upgrade()
+    }
+
+    /// Starts the thread of the inbox when there are others. It does not wait for workers: others pass first packets on
+    /// to this process as soon as they know of it.
     fn open_inbox(self: &Arc<Self>) -> io::Result<()> {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.has_others() || inbox.directory.strong_count() == 0 {
+        if !self.has_others() {
             return Ok(());
         }
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(receiver) = inbox.receiver.take() else { return Ok(()) };
-        let directory = inbox.directory.clone();
+        let processes = Arc::downgrade(self);
         let thread = std::thread::Builder::new().name("quic inbox".to_owned());
-        thread.spawn(move || receive(&receiver, &directory)).map(drop)
+        thread.spawn(move || receive(&receiver, &processes)).map(drop)
     }
 
     /// Whether there are others.
@@ -151,19 +168,17 @@ impl Processes {
         self.crowded.load(Ordering::Acquire)
     }
 
-    fn others(&self) -> Arc<[Other]> {
-        self.others.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn known(&self) -> Arc<Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Passes a datagram to the process with this number. `listen`: the listening socket through which it came.
     pub(crate) fn pass(&self, number: u16, datagram: &Datagram, listen: &ListenAddress) -> Passed {
-        let others = self.others();
-        if let Some(other) = others.iter().find(|other| other.number == number) {
-            return self.put(&others, other, datagram, listen);
+        let known = self.known();
+        if let Some(other) = known.others.iter().find(|other| other.number == number) {
+            return self.put(&known, other, datagram, listen);
         }
-        let newest = others.first().map_or(self.number, |other| other.number);
-        let newest = if is_newer(self.number, newest) { self.number } else { newest };
-        match number.wrapping_sub(newest) as i16 {
+        match number.wrapping_sub(known.highest) as i16 {
             1..=UNBORN_MAX => Passed::Unborn,
             _ => Passed::Gone,
         }
@@ -185,9 +200,9 @@ impl Processes {
         listen: &ListenAddress,
         filter: impl Fn(&Other) -> bool,
     ) -> Passed {
-        let others = self.others();
-        for other in others.iter().filter(|other| filter(other)) {
-            match self.put(&others, other, datagram, listen) {
+        let known = self.known();
+        for other in known.others.iter().filter(|other| filter(other)) {
+            match self.put(&known, other, datagram, listen) {
                 Passed::Gone => {}
                 passed => return passed,
             }
@@ -197,7 +212,7 @@ impl Processes {
 
     fn put(
         &self,
-        others: &[Other],
+        known: &Arc<Known>,
         other: &Other,
         datagram: &Datagram,
         listen: &ListenAddress,
@@ -212,8 +227,12 @@ impl Processes {
             Sent::Full => Passed::Full,
             Sent::Gone => {
                 other.gone.store(true, Ordering::Relaxed);
-                if others.iter().all(|other| other.gone.load(Ordering::Relaxed)) {
-                    self.crowded.store(false, Ordering::Release);
+                if known.others.iter().all(|other| other.gone.load(Ordering::Relaxed)) {
+                    // Others may have been introduced meanwhile.
+                    let current = self.known.read().unwrap_or_else(PoisonError::into_inner);
+                    if Arc::ptr_eq(&current, known) {
+                        self.crowded.store(false, Ordering::Release);
+                    }
                 }
                 Passed::Gone
             }
@@ -227,18 +246,27 @@ impl std::fmt::Debug for Processes {
     }
 }
 
-/// The thread of the inbox. It ends with the last sender, and with the workers.
-fn receive(receiver: &OwnedFd, directory: &Weak<Directory>) {
+/// The thread of the inbox. It ends with the last sender; without `processes`, at the next parcel.
+fn receive(receiver: &OwnedFd, processes: &Weak<Processes>) {
     let mut buffer = vec![0; PARCEL_BYTES_MAX];
     let mut last: Option<Arc<ListenAddress>> = None;
     while let Ok(len @ 1..) = parcels::receive(receiver, &mut buffer) {
-        let Some(directory) = directory.upgrade() else { return };
+        let Some(processes) = processes.upgrade() else { return };
         let Some((datagram, address)) = decode(&buffer[..len]) else { continue };
         let address = ListenAddress::Udp(address);
         let listen = last.take().filter(|last| **last == address);
         let listen = listen.unwrap_or_else(|| Arc::new(address));
         last = Some(listen.clone());
-        directory.take_passed(Forwarded { datagram, listen: Some(listen), forwards: 1 });
+        match processes.directory() {
+            Some(directory) => {
+                directory.take_passed(Forwarded { datagram, listen: Some(listen), forwards: 1 });
+            }
+            // Without workers there are no connections either: anything that may be a first packet is one.
+            None if destination(&datagram.data).is_some_and(|found| found.long) => {
+                processes.pass_down(&datagram, &listen);
+            }
+            None => {}
+        }
     }
 }
 
@@ -250,9 +278,9 @@ mod tests {
 
     use super::*;
 
-    fn datagram(text: &str) -> Datagram {
+    fn datagram(content: impl AsRef<[u8]>) -> Datagram {
         Datagram {
-            data: BytesMut::from(text),
+            data: BytesMut::from(content.as_ref()),
             from: "192.0.2.1:1000".parse().unwrap(),
             local: None,
             ecn: 0,
@@ -295,6 +323,58 @@ mod tests {
         drop(old);
         assert_eq!(processes.pass_down(&datagram("f"), &listen), Passed::Gone);
         assert!(!processes.has_others());
+    }
+
+    /// A process whose configuration is still being interpreted, or that has no QUIC.
+    #[test]
+    fn first_packets_come_back_from_a_process_without_workers() {
+        let listen = ListenAddress::Udp("192.0.2.9:443".parse().unwrap());
+        let (old_sender, old_inbox) = parcels::pair().unwrap();
+        let (new_sender, new_inbox) = parcels::pair().unwrap();
+        let (_unused, inbox) = parcels::pair().unwrap();
+        let (old, new) = (Processes::new(2, inbox), Processes::new(4, new_inbox));
+        new.set_others(vec![(2, old_sender)]).unwrap();
+        old.set_others(vec![(4, new_sender)]).unwrap();
+        // One that belongs to a connection does not come back.
+        let short = datagram("@0123456789abcdef");
+        assert_eq!(old.pass_up(&short, &listen), Passed::Yes);
+        let long = datagram([0xc0, 0, 0, 0, 1, 2, 7, 8, 0]);
+        assert_eq!(old.pass_up(&long, &listen), Passed::Yes);
+        let mut buffer = [0; 2048];
+        let len = parcels::receive(&old_inbox, &mut buffer).unwrap();
+        assert_eq!(decode(&buffer[..len]).unwrap().0.data, long.data);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_expected() {
+        let listen = ListenAddress::Udp("192.0.2.9:443".parse().unwrap());
+        let (_own, inbox) = parcels::pair().unwrap();
+        let processes = Processes::new(2, inbox);
+        let (newer, _inbox) = parcels::pair().unwrap();
+        processes.set_others(vec![(3, newer)]).unwrap();
+        // An upgrade that is given up: its connections are to be reset.
+        processes.set_others(Vec::new()).unwrap();
+        assert_eq!(processes.pass(3, &datagram("a"), &listen), Passed::Gone);
+        assert_eq!(processes.pass(4, &datagram("a"), &listen), Passed::Unborn);
+    }
+
+    #[test]
+    fn the_end_of_former_processes_does_not_hide_new_ones() {
+        let listen = ListenAddress::Udp("192.0.2.9:443".parse().unwrap());
+        let (_own, inbox) = parcels::pair().unwrap();
+        let processes = Processes::new(4, inbox);
+        let (former, gone) = parcels::pair().unwrap();
+        processes.set_others(vec![(2, former)]).unwrap();
+        // A worker is about to send to it.
+        let before = processes.known();
+        drop(gone);
+        let (newer, _inbox) = parcels::pair().unwrap();
+        processes.set_others(vec![(6, newer)]).unwrap();
+        assert_eq!(
+            processes.put(&before, &before.others[0], &datagram("a"), &listen),
+            Passed::Gone
+        );
+        assert!(processes.has_others());
     }
 
     #[test]

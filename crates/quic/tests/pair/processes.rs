@@ -27,7 +27,7 @@ struct Process {
 fn begin(number: u16, secret: &HostKey) -> (Arc<Processes>, OwnedFd, Arc<Directory>) {
     let (sender, receiver) = parcels::pair().unwrap();
     let processes = Processes::new(number, receiver);
-    let directory = Directory::new(secret, processes.clone()).unwrap();
+    let directory = Directory::new(secret, processes.clone());
     (processes, sender, directory)
 }
 

@@ -216,7 +216,7 @@ pub fn directory() -> Arc<Directory> {
 
 /// The same with this secret.
 pub fn directory_of(secret: &HostKey) -> Arc<Directory> {
-    Directory::new(secret, Processes::alone()).unwrap()
+    Directory::new(secret, Processes::alone())
 }
 
 /// A server at an address, and an endpoint for clients.

@@ -92,23 +92,19 @@ pub(super) fn activate(
 
 /// The workers as datagrams of QUIC find them, with the key of the plan. Reloads keep it, even those that remove
 /// all addresses with `quic`: connections to these continue.
-///
-/// # Errors
-/// The message for the log.
 pub(super) fn directory(
     plan: &HttpConf,
     previous: Option<&Arc<Directory>>,
     process: &QuicProcess,
-) -> Result<Option<Arc<Directory>>, String> {
+) -> Option<Arc<Directory>> {
     let directory = match previous {
         Some(previous) => previous.clone(),
-        None if plan.has_quic() => Directory::new(&process.secret, process.processes.clone())
-            .map_err(|error| format!("the inbox of QUIC can't be opened: {error}"))?,
-        None => return Ok(None),
+        None if plan.has_quic() => Directory::new(&process.secret, process.processes.clone()),
+        None => return None,
     };
     let key = plan.quic_host_key().and_then(HostKey::new);
     directory.set_key(key.as_ref());
-    Ok(Some(directory))
+    Some(directory)
 }
 
 /// Sets the bounds of resident files.

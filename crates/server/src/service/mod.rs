@@ -180,7 +180,7 @@ impl Plan {
         let lifeline = Arc::new(lifeline);
         let sessions = stream::report(&self.stream);
         let known = previous.and_then(|previous| previous.quic.as_ref());
-        let quic = http::directory(&self.http, known, &quic)?;
+        let quic = http::directory(&self.http, known, &quic);
         let mut shared = SharedParts {
             number,
             settings,

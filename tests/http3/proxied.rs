@@ -1,7 +1,7 @@
 //! Behind the server: upstream servers with and without buffering, uploads to them, tunnels, early hints.
 
 use nowait_testkit::Origin;
-use nowait_testkit::http3::code;
+use nowait_testkit::http3::{code, frame, frame_of};
 use nowait_testkit::origin::Step;
 
 use crate::stage::{http3, on_each_driver, pattern, server, site, writable};
@@ -77,6 +77,37 @@ fn an_origin_that_breaks_off_resets_the_stream() {
         assert_eq!(end.reset, Some(code::INTERNAL_ERROR), "{end:?}");
         // A reset may overtake what was sent before.
         assert!(b"part".starts_with(&end.body));
+        server.stop();
+        origin.finish();
+    }
+}
+
+#[test]
+fn tiny_frames_of_content_are_joined() {
+    const FRAMES: usize = 3000;
+    for driver in [nowait_testkit::Driver::Epoll, nowait_testkit::Driver::IoUring] {
+        let origin = Origin::start(vec![vec![
+            Step::expect("\r\n0\r\n\r\n"),
+            Step::reply("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nread"),
+        ]]);
+        let content = format!(
+            "location / {{ proxy_http_version 1.1; proxy_request_buffering off; proxy_pass http://{}; }}",
+            origin.addr()
+        );
+        let server = server(&content).driver(driver).start();
+        let mut http3 = http3(&server);
+        let id = http3.open("POST", "/", &[], false);
+        // The length is not known when the upstream server's request begins.
+        http3.data(id, b"y", false);
+        http3.until("its start", |_| origin.received().iter().any(|sent| sent.ends_with(b"y\r\n")));
+        http3.quic.write(id, &frame_of(frame::DATA, b"x").repeat(FRAMES));
+        http3.quic.finish(id);
+        assert_eq!(http3.response(id).text(), "read");
+        let sent = origin.received().remove(0);
+        let head = sent.windows(3).position(|end| end == b"y\r\n").unwrap() + 3;
+        assert_eq!(sent[head..].iter().filter(|byte| **byte == b'x').count(), FRAMES);
+        // A chunk per frame would take six bytes for each.
+        assert!(sent.len() - head < 2 * FRAMES, "{}", sent.len() - head);
         server.stop();
         origin.finish();
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use nowait_front::servers::{ServerId, Virtual};
 use nowait_front::tls::Tls;
 use nowait_h3::{Event, Priority, StreamId};
@@ -33,6 +33,10 @@ use crate::streams::stream::{RequestStream, StreamEnd};
 
 /// Bytes that are read from the transport at once. They are not copied.
 pub(super) const READ_BYTES_MAX: usize = 64 * 1024;
+
+/// Pieces of content below this size are joined with what has arrived behind them: frames of a byte each would otherwise
+/// be as many writes to an upstream server. Those of full packets are larger, and are not copied.
+const SMALL_PIECE_BYTES: usize = 1024;
 
 /// A stream.
 pub(super) struct Http3Stream {
@@ -62,6 +66,20 @@ pub(super) struct Http3Input {
     /// The request is malformed.
     faulty: bool,
     waker: Option<Waker>,
+}
+
+/// What a step through the input has found.
+enum Step {
+    /// A part of the content.
+    Content(Bytes),
+    /// Something else; there may be more.
+    Other,
+    /// More will come.
+    Blocked,
+    /// Nothing more will come.
+    Ended,
+    /// The stream or the connection has failed.
+    Closed,
 }
 
 impl Http3Stream {
@@ -140,6 +158,7 @@ impl Http3Stream {
             if input.faulty {
                 return Some(Err(ReadError::Malformed("client sent malformed request body")));
             }
+            drop(input);
             if self.connection.has_ended(self.id) {
                 return Some(match self.state.presence.is_gone() {
                     true => Err(closed()),
@@ -149,42 +168,81 @@ impl Http3Stream {
             if self.state.presence.is_gone() {
                 return Some(Err(closed()));
             }
-            let Some(step) = self.connection.receive(self.id, &input.frames, input.ended) else {
-                return Some(Err(closed()));
-            };
-            let event = match step.event {
-                Event::Data { range, .. } => {
-                    input.content = input.frames.slice(range);
-                    input.frames.advance(step.consumed);
-                    continue;
+            match self.step() {
+                Step::Content(content) => {
+                    let content = self.join(content);
+                    self.input.borrow_mut().content = content;
                 }
-                Event::Blocked => {
-                    input.frames.advance(step.consumed);
-                    return None;
-                }
-                event => event,
-            };
-            input.frames.advance(step.consumed);
-            if event != Event::NeedMore {
-                drop(input);
-                self.note(event);
-                continue;
-            }
-            if input.ended {
+                Step::Other => {}
+                Step::Blocked => return None,
                 // The core has forgotten the stream.
-                return Some(Ok(None));
-            }
-            match self.connection.transport().read(transport_id(self.id), READ_BYTES_MAX) {
-                Ok(Read::Data(bytes)) => input.frames = bytes,
-                Ok(Read::End) => input.ended = true,
-                Ok(Read::Blocked) => return None,
-                Err(error) => {
-                    drop(input);
-                    self.connection.unreadable(self.id, &error);
-                    return Some(Err(closed()));
-                }
+                Step::Ended => return Some(Ok(None)),
+                Step::Closed => return Some(Err(closed())),
             }
         }
+    }
+
+    /// Adds what has arrived behind a small piece of content, until it is no longer small.
+    fn join(&self, content: Bytes) -> Bytes {
+        let mut joined = BytesMut::new();
+        loop {
+            let is_over = self.connection.has_ended(self.id)
+                || self.input.borrow().faulty
+                || self.state.presence.is_gone();
+            if is_over || content.len().max(joined.len()) >= SMALL_PIECE_BYTES {
+                break;
+            }
+            match self.step() {
+                Step::Content(more) => {
+                    if joined.is_empty() {
+                        joined.reserve(SMALL_PIECE_BYTES);
+                        joined.extend_from_slice(&content);
+                    }
+                    joined.extend_from_slice(&more);
+                }
+                Step::Other => {}
+                // The next reader finds the same.
+                Step::Blocked | Step::Ended | Step::Closed => break,
+            }
+        }
+        if joined.is_empty() { content } else { joined.freeze() }
+    }
+
+    /// Passes the input to the core, up to the next event, or reads more of it.
+    fn step(&self) -> Step {
+        let mut input = self.input.borrow_mut();
+        let Some(step) = self.connection.receive(self.id, &input.frames, input.ended) else {
+            return Step::Closed;
+        };
+        let content = match &step.event {
+            Event::Data { range, .. } => input.frames.slice(range.clone()),
+            _ => Bytes::new(),
+        };
+        input.frames.advance(step.consumed);
+        match step.event {
+            Event::Data { .. } => return Step::Content(content),
+            Event::Blocked => return Step::Blocked,
+            Event::NeedMore => {}
+            event => {
+                drop(input);
+                self.note(event);
+                return Step::Other;
+            }
+        }
+        if input.ended {
+            return Step::Ended;
+        }
+        match self.connection.transport().read(transport_id(self.id), READ_BYTES_MAX) {
+            Ok(Read::Data(bytes)) => input.frames = bytes,
+            Ok(Read::End) => input.ended = true,
+            Ok(Read::Blocked) => return Step::Blocked,
+            Err(error) => {
+                drop(input);
+                self.connection.unreadable(self.id, &error);
+                return Step::Closed;
+            }
+        }
+        Step::Other
     }
 }
 

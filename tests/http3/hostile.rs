@@ -66,6 +66,24 @@ fn a_client_that_only_begins_requests_is_sent_away() {
 }
 
 #[test]
+fn a_response_that_is_refused_before_its_request_is_complete() {
+    on_each_driver(&server("location = / { return 200 text; }"), |server| {
+        let mut one = http3(server);
+        let heads = [&frame_of(frame::HEADERS, &[0; 20])[..5], &frame_of(frame::HEADERS, WAITING)];
+        for head in heads {
+            let id = one.open_stream();
+            one.quic.write(id, head);
+            one.quic.stop(id, code::REQUEST_CANCELLED);
+            one.until("the stream's end", |one| {
+                one.quic.input(id).stopped == Some(code::REQUEST_CANCELLED)
+            });
+        }
+        assert_eq!(one.get("/").text(), "text");
+        still_serves(server);
+    });
+}
+
+#[test]
 fn lines_of_http_0_9_that_are_none_leave_nothing() {
     use nowait_testkit::http3::trusting;
     use nowait_testkit::quic::{Quic, QuicOptions};

@@ -321,6 +321,15 @@ impl Connection {
         }
     }
 
+    /// Whether the peer reads no more of a stream.
+    pub fn is_stopped(&self, stream: StreamId) -> bool {
+        let mut state = self.live.state.borrow_mut();
+        Self::sends(&mut state, stream)
+            && state.connection().is_some_and(|connection| {
+                matches!(connection.send_stream(stream).stopped(), Ok(Some(_)))
+            })
+    }
+
     /// Gives up a stream that this side sends on (RESET_STREAM).
     pub fn reset(&self, stream: StreamId, code: u64) {
         if self.with(|state| Some(Self::sends(state, stream))) == Some(true) {

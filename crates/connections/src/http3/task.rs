@@ -295,8 +295,9 @@ impl<'a> Work<'a> {
             }
             ConnectionEvent::Stopped(id, _) => {
                 connection.delivered(core_id(id));
-                if let Some(stream) = connection.streams().get(core_id(id)) {
-                    connection.stopped(&stream);
+                match connection.streams().get(core_id(id)) {
+                    Some(stream) => connection.stopped(&stream),
+                    None => self.stopped_incoming(core_id(id)),
                 }
             }
             ConnectionEvent::Finished(id) => connection.delivered(core_id(id)),
@@ -322,7 +323,11 @@ impl<'a> Work<'a> {
             (Some(true), Dir::Bi) => {
                 let incoming = Incoming { id, frames: Bytes::new(), ended: false, since: now() };
                 self.incoming.borrow_mut().push(incoming);
-                self.read_head(id);
+                // The event may have come before there was a task to take it.
+                match connection.transport().is_stopped(transport_id(id)) {
+                    true => self.stopped_incoming(id),
+                    false => self.read_head(id),
+                }
             }
         }
     }
@@ -432,6 +437,18 @@ impl<'a> Work<'a> {
                 }
             }
         }
+    }
+
+    /// The client will not read the response to a head that was not read yet: the request is never begun.
+    fn stopped_incoming(&self, id: StreamId) {
+        if self.take_incoming(id).is_none() {
+            return;
+        }
+        let connection = self.connection;
+        let result = connection.h3.borrow_mut().peer_stopped(id);
+        connection.checked(result);
+        connection.h3.borrow_mut().abandon(id);
+        reject(connection, id, ErrorCode::H3_REQUEST_CANCELLED);
     }
 
     /// Reads the line that a request in HTTP/0.9 consists of.

@@ -1,10 +1,15 @@
 //! TLS over QUIC: names, certificates of both sides, sessions, early data.
 
+use std::net::UdpSocket;
+
 use nowait_testkit::http3::{Http3, Http3Options, trusting};
-use nowait_testkit::quic::ConnectionError;
+use nowait_testkit::origin::Step;
+use nowait_testkit::quic::{ConnectionError, Quic, StreamId};
+use nowait_testkit::wait::PATIENCE;
+use nowait_testkit::{Driver, Origin, Server};
 
 use crate::client::Authority;
-use crate::stage::{on_each_driver, options_of, site, tls_of};
+use crate::stage::{http3, on_each_driver, options_of, site, tls_of};
 
 fn named(options: &Http3Options, name: &str) -> Http3Options {
     let mut options = options.clone();
@@ -103,6 +108,75 @@ fn sessions_are_resumed() {
             let mut http3 = Http3::connect(server.port(), &options).unwrap();
             assert_eq!(http3.get("/").text(), expected);
         }
+    });
+}
+
+/// A request in early data, by a client whose address is proven. All that it sends later is lost, so the handshake is
+/// not completed before the response has come.
+#[track_caller]
+fn early(server: &Server, path: &str) -> (Http3, StreamId) {
+    let mut options = options_of(trusting("h3"));
+    options.quic.records = true;
+    let mut first = Http3::connect(server.port(), &options).unwrap();
+    assert_eq!(first.get("/").text(), "text");
+    let tokens = options.quic.tokens.clone();
+    first.until("a token", |_| !tokens.is_empty());
+    let quic = Quic::begin(server.port(), &options.quic);
+    assert!(quic.has_early_data());
+    let mut http3 = Http3::over(quic, &options);
+    let id = http3.open("GET", path, &[], true);
+    assert!(!http3.quic.is_connected());
+    http3.quic.lose(true);
+    (http3, id)
+}
+
+#[test]
+fn early_data_can_be_refused_by_the_origin() {
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let origin = Origin::start(["425 Too Early", "200 OK"].map(|status| {
+            let reply = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+            [Step::expect("\r\n\r\n"), Step::reply(reply)]
+        }));
+        let content = format!(
+            "ssl_early_data on; location = / {{ return 200 text; }} location /early {{ proxy_pass http://{};\
+             proxy_set_header Early-Data $ssl_early_data; proxy_set_header Connection close; }}",
+            origin.addr()
+        );
+        let server = crate::stage::server(&content).driver(driver).start();
+        let (mut http3, id) = early(&server, "/early");
+        assert_eq!(http3.response(id).status, 425);
+        http3.quic.lose(false);
+        // What is asked with the handshake complete can't be a repetition.
+        assert_eq!(http3.get("/early").status, 200);
+        assert!(http3.quic.is_early_data_accepted());
+        let received = origin.received();
+        let is_early = |head: &Vec<u8>| String::from_utf8_lossy(head).contains("Early-Data: 1\r\n");
+        assert_eq!(received.iter().map(is_early).collect::<Vec<_>>(), [true, false]);
+        server.stop();
+        origin.finish();
+    }
+}
+
+#[test]
+fn early_data_that_is_replayed_has_no_effect() {
+    let content = "ssl_early_data on; location = / { return 200 text; } location = /early { return 200 $ssl_early_data; }";
+    on_each_driver(&crate::stage::server(content), |server| {
+        let (mut client, id) = early(server, "/early");
+        assert_eq!(client.response(id).text(), "1");
+        // Those behind the request were lost.
+        let replay = UdpSocket::bind("127.0.0.1:0").unwrap();
+        replay.set_read_timeout(Some(PATIENCE)).unwrap();
+        for datagram in client.quic.sent() {
+            replay.send_to(datagram, server.addr()).unwrap();
+        }
+        // The hello is answered, as that of a new client, who has no session and no token.
+        replay.recv(&mut [0; 2048]).unwrap();
+        client.quic.lose(false);
+        for mut other in [client, http3(server)] {
+            assert_eq!(other.request("GET", "/after", &[], b"").status, 404);
+        }
+        let log = server.wait_file("access.log", "/after");
+        assert_eq!(log.matches("GET /early").count(), 1, "{log}");
     });
 }
 

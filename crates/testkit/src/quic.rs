@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Event, IdleTimeout,
-    ReadError, StreamEvent, TransportConfig, WriteError,
+    ReadError, StreamEvent, TokenStore, TransportConfig, WriteError,
 };
 pub use quinn_proto::{ConnectionError, Dir, StreamId, VarInt};
 
@@ -39,6 +39,31 @@ pub struct QuicOptions {
     pub mtu: u16,
     /// The idle timeout that the client states.
     pub idle_timeout: Duration,
+    /// Proves the client's address to a server that knows it. Clients with the same store share its tokens.
+    pub tokens: Arc<Tokens>,
+    /// Datagrams that are sent are kept ([`Quic::sent`]).
+    pub records: bool,
+}
+
+/// Tokens of servers, each of which proves the client's address once (RFC 9000, 8.1.3).
+#[derive(Debug, Default)]
+pub struct Tokens(Mutex<Vec<Bytes>>);
+
+impl Tokens {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+impl TokenStore for Tokens {
+    fn insert(&self, _: &str, token: Bytes) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(token);
+    }
+
+    fn take(&self, _: &str) -> Option<Bytes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
 }
 
 impl QuicOptions {
@@ -51,6 +76,8 @@ impl QuicOptions {
             uni_streams: 16,
             mtu: 1452,
             idle_timeout: PATIENCE,
+            tokens: Arc::default(),
+            records: false,
         }
     }
 
@@ -65,7 +92,7 @@ impl QuicOptions {
             .min_mtu(self.mtu.min(1200))
             .mtu_discovery_config(None);
         let mut config = ClientConfig::new(Arc::new(tls));
-        config.transport_config(Arc::new(transport));
+        config.transport_config(Arc::new(transport)).token_store(self.tokens.clone());
         config
     }
 }
@@ -100,6 +127,8 @@ pub struct Quic {
     takes: bool,
     /// Datagrams that are not sent, as if the network had lost them.
     loses: bool,
+    /// Datagrams that were sent, if they are kept.
+    sent: Option<Vec<Vec<u8>>>,
     received: Vec<u8>,
 }
 
@@ -125,6 +154,7 @@ impl Quic {
             lost: None,
             takes: true,
             loses: false,
+            sent: options.records.then(Vec::new),
             received: vec![0; DATAGRAM_BYTES],
         };
         quic.send();
@@ -216,6 +246,11 @@ impl Quic {
     /// Loses everything that is sent from now on, or no more.
     pub fn lose(&mut self, loses: bool) {
         self.loses = loses;
+    }
+
+    /// The datagrams that were sent so far. None unless [`QuicOptions::records`] says so.
+    pub fn sent(&self) -> &[Vec<u8>] {
+        self.sent.as_deref().unwrap_or_default()
     }
 
     /// Opens a stream.
@@ -322,7 +357,7 @@ impl Quic {
     /// Closes the connection with a code of the application.
     pub fn close(&mut self, code: u64) {
         let code = VarInt::from_u64(code).expect("62 bits");
-        self.connection.close(Instant::now(), code, bytes::Bytes::new());
+        self.connection.close(Instant::now(), code, Bytes::new());
         self.send();
     }
 
@@ -492,9 +527,14 @@ impl Quic {
             datagram.clear();
             let transmit = self.connection.poll_transmit(Instant::now(), 1, &mut datagram);
             let Some(transmit) = transmit else { return };
-            if !self.loses {
-                // A refused or full socket is as good as a lossy network.
-                let _ = self.socket.send_to(&datagram[..transmit.size], transmit.destination);
+            if self.loses {
+                continue;
+            }
+            let bytes = &datagram[..transmit.size];
+            // A refused or full socket is as good as a lossy network.
+            let _ = self.socket.send_to(bytes, transmit.destination);
+            if let Some(sent) = &mut self.sent {
+                sent.push(bytes.to_vec());
             }
         }
     }

@@ -4,6 +4,7 @@
 //! nanoseconds per peer. Addresses come from the resolver through [`Group::set_addresses`], results
 //! of health checks through [`Peer::set_healthy`].
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -275,12 +276,19 @@ impl Group {
             }
         }
         let mut state = self.lock();
+        // Servers that are written twice have a state each: one of them may be removed.
+        let mut taken = HashSet::new();
         let peers = state.roster.peers().map(|peer| {
-            let same = previous
-                .peers()
-                .find(|old| old.address == peer.address && old.server_name == peer.server_name);
+            let same = previous.peers().find(|old| {
+                old.address == peer.address
+                    && old.server_name == peer.server_name
+                    && !taken.contains(&old.state.id)
+            });
             match same {
-                Some(old) => Arc::new(peer.with_state(&old.state)),
+                Some(old) => {
+                    taken.insert(old.state.id);
+                    Arc::new(peer.with_state(&old.state))
+                }
                 None => peer.clone(),
             }
         });

@@ -252,3 +252,13 @@ fn statistics_begin_anew() {
     drop(held);
     assert_eq!(group.peers()[0].availability(now), Availability::Up);
 }
+
+#[test]
+fn one_of_two_equal_servers_is_removed() {
+    let now = Instant::now();
+    let old = group(vec![server(0), server(0)]);
+    let new = group(vec![server(0), server(0)]);
+    new.adopt(&old);
+    new.remove_server(1).unwrap();
+    assert_eq!(chosen(&new, 1, now), [0]);
+}

@@ -47,7 +47,7 @@ pub struct Group {
     /// New addresses of names wait for their first health check.
     mandatory: AtomicBool,
     /// Waiters for the removal of peers.
-    pub(crate) watchers: Watchers,
+    watchers: Mutex<Arc<Watchers>>,
 }
 
 /// The mutable state of a group.
@@ -115,7 +115,7 @@ impl Group {
             pool: Mutex::new(Arc::new(pool)),
             sessions: Mutex::new(sessions),
             mandatory: AtomicBool::new(false),
-            watchers: Watchers::default(),
+            watchers: Mutex::default(),
         });
         group.note_state_file();
         group
@@ -143,6 +143,9 @@ impl Group {
 
     /// Whether the address of a peer still belongs to its server.
     pub(crate) fn has(&self, peer: &Peer) -> bool {
+        if let Some(next) = self.heir() {
+            return next.has(peer);
+        }
         let state = self.lock();
         state.roster.peers().any(|one| one.server == peer.server && one.address == peer.address)
     }
@@ -216,7 +219,7 @@ impl Group {
         let queued = state.waiting.take_all();
         drop(state);
         waiters.into_iter().chain(queued).for_each(Waker::wake);
-        self.watchers.wake();
+        self.watchers().wake();
     }
 
     /// Resolving a server's name failed: requests that wait for the first result continue without.
@@ -382,6 +385,15 @@ impl Group {
     /// The parameters for keeping them.
     pub(crate) fn pool_token(&self) -> Arc<PoolToken> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn watchers(&self) -> Arc<Watchers> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Uses the list of another group.
+    pub(crate) fn share_watchers(&self, other: &Group) {
+        *self.watchers.lock().unwrap_or_else(PoisonError::into_inner) = other.watchers();
     }
 
     pub(crate) fn sessions(&self) -> Option<Arc<Sessions>> {

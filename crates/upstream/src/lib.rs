@@ -30,6 +30,7 @@ mod balance_input;
 pub mod conf;
 mod group;
 mod idle;
+mod line;
 pub mod names;
 mod peer;
 mod peer_events;

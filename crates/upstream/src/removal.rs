@@ -64,7 +64,7 @@ impl Future for RemovedFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.place = Some(self.group.watchers.register(self.place, cx));
+        self.place = Some(self.group.watchers().register(self.place, cx));
         if self.group.has(&self.peer) { Poll::Pending } else { Poll::Ready(()) }
     }
 }
@@ -92,19 +92,19 @@ impl Future for ChangedFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.place = Some(self.group.watchers.register(self.place, cx));
+        self.place = Some(self.group.watchers().register(self.place, cx));
         if self.group.version() == self.version { Poll::Pending } else { Poll::Ready(()) }
     }
 }
 
 impl Drop for ChangedFuture {
     fn drop(&mut self) {
-        self.group.watchers.unregister(self.place);
+        self.group.watchers().unregister(self.place);
     }
 }
 
 impl Drop for RemovedFuture {
     fn drop(&mut self) {
-        self.group.watchers.unregister(self.place);
+        self.group.watchers().unregister(self.place);
     }
 }

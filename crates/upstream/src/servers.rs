@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use nowait_conf::Seconds;
@@ -16,6 +16,7 @@ use rustc_hash::FxHasher;
 
 use crate::conf::{Balancer, SERVERS_MAX, ServerConf, ServerLocation, ServerMode};
 use crate::group::{Group, GroupState};
+use crate::line::{Line, Newest, Place};
 use crate::peer::Peer;
 use crate::roster::Roster;
 
@@ -44,8 +45,9 @@ pub(crate) struct Servers {
     pub(crate) version: u64,
     /// Hashes of texts that were read from or written to the state file.
     texts: VecDeque<u64>,
-    /// The group of the next generation, once it has taken over the servers.
-    successor: Weak<Group>,
+    /// The generations that follow.
+    line: Arc<Line>,
+    place: Place,
 }
 
 /// A server as an API lists it: one of the configuration, or an address of one with a name.
@@ -133,6 +135,8 @@ pub enum ChangeError {
     NoBackup,
     /// The balancing method has no `slow_start`.
     NoSlowStart,
+    /// A reload has read the servers from the configuration again.
+    Reloaded,
 }
 
 impl fmt::Display for ChangeError {
@@ -148,6 +152,7 @@ impl fmt::Display for ChangeError {
             Self::NoSlowStart => {
                 f.write_str("its balancing method does not support \"slow_start\"")
             }
+            Self::Reloaded => f.write_str("the configuration was reloaded"),
         }
     }
 }
@@ -200,6 +205,10 @@ impl Servers {
         }
     }
 
+    fn newest(&self) -> Option<Newest> {
+        self.line.newest(self.place)
+    }
+
     fn remember(&mut self, text: &[u8]) {
         let hash = hash(text);
         if self.texts.contains(&hash) {
@@ -210,15 +219,13 @@ impl Servers {
         }
         self.texts.push_back(hash);
     }
+}
 
-    /// The servers as the text of a state file.
-    fn text(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        for server in &self.all {
-            server.conf.write(&mut out);
-        }
-        out
-    }
+/// Servers as the text of a state file.
+fn text(servers: &[Server]) -> Vec<u8> {
+    let mut out = Vec::new();
+    servers.iter().for_each(|server| server.conf.write(&mut out));
+    out
 }
 
 fn hash(text: &[u8]) -> u64 {
@@ -303,13 +310,25 @@ impl Group {
 
     /// The text of the state file, which is about to be written.
     pub fn state_text(&self) -> Vec<u8> {
-        if let Some(next) = self.successor() {
-            return next.state_text();
+        let path = |group: &Group| group.conf().state.as_ref().map(|file| file.path.clone());
+        if let Some(Newest { group, .. }) = self.newest()
+            && path(&group) == path(self)
+        {
+            return group.state_text();
         }
-        let mut state = self.lock();
-        let text = state.servers.text();
-        state.servers.remember(&text);
+        // Requests need the lock: the text is made without it.
+        let servers = self.lock().servers.all.clone();
+        let text = text(&servers);
+        self.remember(&text);
         text
+    }
+
+    fn remember(&self, text: &[u8]) {
+        self.lock().servers.remember(text);
+        // It may have taken over the servers since.
+        if let Some(Newest { group, .. }) = self.newest() {
+            group.remember(text);
+        }
     }
 
     /// Adds a server, and returns its ID.
@@ -405,7 +424,7 @@ impl Group {
         state.waiting.reset();
     }
 
-    /// Makes a change: to the group of the next generation, if it has the servers already.
+    /// Makes a change: to the newest generation, if it has taken over the servers.
     fn changed_by(
         &self,
         change: impl Fn(&Group, &mut GroupState) -> Result<ListedServer, ChangeError>,
@@ -414,17 +433,23 @@ impl Group {
             return Err(ChangeError::Static);
         }
         let mut state = self.lock();
-        if let Some(next) = state.servers.successor.upgrade() {
+        if let Some(Newest { group, has_servers }) = state.servers.newest() {
             drop(state);
-            return next.changed_by(change);
+            // Else it has other servers, though some of them have the state of peers here.
+            return if has_servers { group.changed_by(change) } else { Err(ChangeError::Reloaded) };
         }
         let listed = change(self, &mut state)?;
         self.announce(state);
         Ok(listed)
     }
 
-    fn successor(&self) -> Option<Arc<Group>> {
-        self.lock().servers.successor.upgrade()
+    fn newest(&self) -> Option<Newest> {
+        self.lock().servers.newest()
+    }
+
+    /// The newest generation, if it has taken over these servers.
+    pub(crate) fn heir(&self) -> Option<Arc<Group>> {
+        self.newest().filter(|newest| newest.has_servers).map(|newest| newest.group)
     }
 
     /// Whether the balancing method supports the parameters.
@@ -440,18 +465,20 @@ impl Group {
     /// other text than the previous generation read or wrote: the file may be older than the servers, unless
     /// an operator has written it.
     pub(crate) fn inherit_servers(self: &Arc<Self>, old: &Group) {
-        let (Some(new_file), Some(old_file)) = (&self.conf().state, &old.conf().state) else {
-            return;
+        let has_servers = match (&self.conf().state, &old.conf().state) {
+            (Some(new), Some(old_file)) => new.path == old_file.path && old.is_own_text(&new.text),
+            _ => false,
         };
-        if new_file.path != old_file.path || !old.is_own_text(&new_file.text) {
-            return;
-        }
-        let mut previous = old.lock();
+        let previous = old.lock();
         let mut state = self.lock();
-        state.servers = previous.servers.clone();
-        state.servers.successor = Weak::new();
-        state.roster = Arc::new(Roster::new(previous.roster.peers().cloned().collect()));
-        previous.servers.successor = Arc::downgrade(self);
+        if has_servers {
+            state.servers = previous.servers.clone();
+            state.roster = Arc::new(Roster::new(previous.roster.peers().cloned().collect()));
+            // Users of the previous generation learn of changes here.
+            self.share_watchers(old);
+        }
+        state.servers.line = previous.servers.line.clone();
+        state.servers.place = state.servers.line.add(self, previous.servers.place, has_servers);
     }
 
     /// Remembers the text that the servers were read from.
@@ -460,7 +487,7 @@ impl Group {
             let mut state = self.lock();
             state.servers.remember(&file.text);
             // What would be written if nothing changed.
-            let text = state.servers.text();
+            let text = text(&state.servers.all);
             state.servers.remember(&text);
         }
     }

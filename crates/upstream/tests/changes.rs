@@ -4,7 +4,8 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use nowait_runtime::net::Address;
@@ -253,6 +254,22 @@ fn statistics_begin_anew() {
     assert_eq!(group.peers()[0].availability(now), Availability::Up);
 }
 
+/// A request of the previous generation does not take a peer from the next one, which has its state.
+#[test]
+fn a_reload_without_state_ends_changes() {
+    let now = Instant::now();
+    let old = group(vec![server(0), server(1)]);
+    let new = group(vec![server(0), server(1)]);
+    new.adopt(&old);
+    assert_eq!(old.remove_server(0).unwrap_err(), ChangeError::Reloaded);
+    let mut ports = chosen(&new, 2, now);
+    ports.sort_unstable();
+    assert_eq!(ports, [0, 1]);
+    // The reload has failed after all.
+    drop(new);
+    old.remove_server(0).unwrap();
+}
+
 #[test]
 fn one_of_two_equal_servers_is_removed() {
     let now = Instant::now();
@@ -261,4 +278,57 @@ fn one_of_two_equal_servers_is_removed() {
     new.adopt(&old);
     new.remove_server(1).unwrap();
     assert_eq!(chosen(&new, 1, now), [0]);
+}
+
+/// A session keeps its generation, and learns of later changes.
+#[test]
+fn removal_is_noticed_after_a_reload() {
+    let now = Instant::now();
+    let file = StateFile { path: b"/state".to_vec(), text: Arc::default() };
+    let with_file = || Group::new(GroupConf { state: Some(file.clone()), ..conf(Vec::new()) });
+    let (old, new) = (with_file(), with_file());
+    old.add_server(server(0)).unwrap();
+    let NextPeer::Peer(peer) = old.begin(BalanceInput::default()).next(now) else {
+        panic!("a peer")
+    };
+    let mut removed = pin!(peer.removed());
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut cx = Context::from_waker(&waker);
+    assert!(removed.as_mut().poll(&mut cx).is_pending());
+    new.adopt(&old);
+    assert!(removed.as_mut().poll(&mut cx).is_pending());
+    new.remove_server(0).unwrap();
+    assert!(woken.0.load(Ordering::Relaxed));
+    assert!(removed.as_mut().poll(&mut cx).is_ready());
+    peer.succeeded(now, None);
+}
+
+/// A request may take longer than the generation after its own lasts.
+#[test]
+fn changes_reach_the_newest_generation() {
+    let file = StateFile { path: b"/state".to_vec(), text: Arc::default() };
+    let with_file = || Group::new(GroupConf { state: Some(file.clone()), ..conf(Vec::new()) });
+    let (first, second, third) = (with_file(), with_file(), with_file());
+    second.adopt(&first);
+    third.adopt(&second);
+    drop(second);
+    first.add_server(server(0)).unwrap();
+    assert_eq!(third.servers().len(), 1);
+    assert_eq!(first.state_text(), third.state_text());
+    // A reload that fails leaves them to the one before.
+    let failed = with_file();
+    failed.adopt(&third);
+    drop(failed);
+    first.add_server(server(1)).unwrap();
+    assert_eq!(third.servers().len(), 2);
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

@@ -205,6 +205,9 @@ fn refusal(error: ChangeError, id: u32) -> ApiError {
             "balancing method does not support parameter \"slow_start\"".into(),
             "UpstreamBadSlowStart",
         ),
+        ChangeError::Reloaded => {
+            new(503, "the configuration was reloaded: try again".into(), "UpstreamReloaded")
+        }
     }
 }
 

@@ -1,12 +1,11 @@
 //! `keyval_zone` and `keyval`: variables whose values the API sets.
 
-use std::os::unix::fs::PermissionsExt;
-
 use serde_json::{Value, json};
 
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Client, Server, ServerBuilder};
 
+use crate::api::{open_directory, refusals};
 use crate::stage::{on_each_driver, refused, site as site_with};
 
 fn site(parameters: &str) -> ServerBuilder {
@@ -26,15 +25,9 @@ fn site(parameters: &str) -> ServerBuilder {
     )
 }
 
+#[track_caller]
 fn call(server: &Server, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let mut client = server.client();
-    client.send(format!(
-        "{method} /api/9/{path} HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    ));
-    let response = client.response();
-    let text = response.text();
-    (response.status, serde_json::from_str(&text).unwrap_or(Value::Null))
+    crate::api::call(server, method, &format!("/api/9/{path}"), body)
 }
 
 fn values(server: &Server, path: &str, client: &str) -> String {
@@ -82,38 +75,35 @@ fn wrong_requests_change_nothing() {
         assert_eq!(call(server, "POST", "http/keyvals/one", r#"{"a":"1"}"#).0, 201);
         let large = json!({ "large": "x".repeat(40_000) }).to_string();
         let long = json!({ "x".repeat(5000): "" }).to_string();
-        for (method, path, body, status, code) in [
-            ("GET", "http/keyvals/none", "", 404, "KeyvalNotFound"),
-            ("POST", "http/keyvals/none", "{}", 404, "KeyvalNotFound"),
-            ("POST", "stream/keyvals/one", "{}", 404, "KeyvalNotFound"),
-            ("GET", "http/keyvals/one?key=b", "", 404, "KeyvalKeyNotFound"),
-            ("POST", "http/keyvals/one", "{}", 400, "KeyvalFormatError"),
-            ("POST", "http/keyvals/one", "{", 415, "JsonError"),
-            ("POST", "http/keyvals/one", "[]", 415, "JsonError"),
-            ("POST", "http/keyvals/one", r#"{"b":1}"#, 400, "KeyvalFormatError"),
-            ("POST", "http/keyvals/one", r#"{"b":{}}"#, 400, "KeyvalFormatError"),
-            ("POST", "http/keyvals/one", r#"{"b":null}"#, 400, "KeyvalFormatError"),
-            ("POST", "http/keyvals/one", r#"{"b":"1","c":"2"}"#, 400, "KeyvalFormatError"),
-            ("POST", "http/keyvals/one", r#"{"a":"2"}"#, 409, "KeyvalKeyExists"),
-            ("POST", "http/keyvals/one", &large, 413, "KeyvalOutOfMemory"),
-            ("POST", "http/keyvals/one", &long, 400, "KeyvalFormatError"),
-            ("POST", "http/keyvals/nets", r#"{"x":"2"}"#, 400, "KeyvalFormatError"),
+        let cases = [
+            ("GET", "/api/9/http/keyvals/none", "", 404, "KeyvalNotFound"),
+            ("POST", "/api/9/http/keyvals/none", "{}", 404, "KeyvalNotFound"),
+            ("POST", "/api/9/stream/keyvals/one", "{}", 404, "KeyvalNotFound"),
+            ("GET", "/api/9/http/keyvals/one?key=b", "", 404, "KeyvalKeyNotFound"),
+            ("POST", "/api/9/http/keyvals/one", "{}", 400, "KeyvalFormatError"),
+            ("POST", "/api/9/http/keyvals/one", "{", 415, "JsonError"),
+            ("POST", "/api/9/http/keyvals/one", "[]", 415, "JsonError"),
+            ("POST", "/api/9/http/keyvals/one", r#"{"b":1}"#, 400, "KeyvalFormatError"),
+            ("POST", "/api/9/http/keyvals/one", r#"{"b":{}}"#, 400, "KeyvalFormatError"),
+            ("POST", "/api/9/http/keyvals/one", r#"{"b":null}"#, 400, "KeyvalFormatError"),
+            ("POST", "/api/9/http/keyvals/one", r#"{"b":"1","c":"2"}"#, 400, "KeyvalFormatError"),
+            ("POST", "/api/9/http/keyvals/one", r#"{"a":"2"}"#, 409, "KeyvalKeyExists"),
+            ("POST", "/api/9/http/keyvals/one", &large, 413, "KeyvalOutOfMemory"),
+            ("POST", "/api/9/http/keyvals/one", &long, 400, "KeyvalFormatError"),
+            ("POST", "/api/9/http/keyvals/nets", r#"{"x":"2"}"#, 400, "KeyvalFormatError"),
             (
                 "POST",
-                "http/keyvals/one",
+                "/api/9/http/keyvals/one",
                 r#"{"b":{"value":"1","expire":5}}"#,
                 400,
                 "KeyvalFormatError",
             ),
-            ("PATCH", "http/keyvals/one", r#"{"b":"1"}"#, 404, "KeyvalKeyNotFound"),
-            ("PATCH", "http/keyvals/one", r#"{"a":"1","b":"1"}"#, 400, "KeyvalFormatError"),
-            ("PUT", "http/keyvals/one", "{}", 405, "MethodDisabled"),
-            ("POST", "http/keyvals", "{}", 404, "PathNotFound"),
-        ] {
-            let (found, value) = call(server, method, path, body);
-            let found = (found, value["error"]["code"].as_str().unwrap_or_default());
-            assert_eq!(found, (status, code), "{method} {path} {value}");
-        }
+            ("PATCH", "/api/9/http/keyvals/one", r#"{"b":"1"}"#, 404, "KeyvalKeyNotFound"),
+            ("PATCH", "/api/9/http/keyvals/one", r#"{"a":"1","b":"1"}"#, 400, "KeyvalFormatError"),
+            ("PUT", "/api/9/http/keyvals/one", "{}", 405, "MethodDisabled"),
+            ("POST", "/api/9/http/keyvals", "{}", 404, "PathNotFound"),
+        ];
+        refusals(server, &cases);
         let mut client = server.client();
         client.send("DELETE /read/9/http/keyvals/one HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(client.response().status, 405);
@@ -125,8 +115,7 @@ fn wrong_requests_change_nothing() {
 fn a_state_file_keeps_pairs_over_restarts() {
     let site = site("timeout=1h state=%%DIR%%/state/one");
     on_each_driver(&site.clone(), |server| {
-        let all = std::fs::Permissions::from_mode(0o777);
-        std::fs::set_permissions(server.dir().join("state"), all).unwrap();
+        open_directory(server);
         let body = r#"{"a":"1","b":{"value":"2","expire":1}}"#;
         assert_eq!(call(server, "POST", "http/keyvals/one", body).0, 201);
         until("the end of a pair", PATIENCE, || {

@@ -9,6 +9,7 @@
 mod access;
 mod access_log;
 mod addition;
+mod api;
 mod attacks;
 mod auth;
 mod auth_request;

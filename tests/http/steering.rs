@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use nowait_testkit::wait::{PATIENCE, until};
-use nowait_testkit::{Client, Response, Server, ServerBuilder};
+use nowait_testkit::{Client, Server, ServerBuilder};
 
+use crate::api::{call, open_directory, refusal, refusals, send};
 use crate::stage::{on_each_driver, refused, site as site_with};
 
 /// Three backends that say their number, a group `u` of the first, and this inside of the group and the server.
@@ -32,36 +33,6 @@ fn group() -> ServerBuilder {
 }
 
 const SERVERS: &str = "/api/9/http/upstreams/u/servers";
-
-/// A request with a body.
-fn send(client: &mut Client, method: &str, path: &str, body: &str) -> Response {
-    let length = body.len();
-    client.send(format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
-    ));
-    client.response()
-}
-
-#[track_caller]
-fn call(server: &Server, method: &str, path: &str, body: &str) -> (u16, Value) {
-    let response = send(&mut server.client(), method, path, body);
-    let text = response.text();
-    let value = match text.is_empty() {
-        true => Value::Null,
-        false => serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")),
-    };
-    (response.status, value)
-}
-
-#[track_caller]
-fn refusal(server: &Server, method: &str, path: &str, body: &str) -> (u16, String) {
-    let (status, value) = call(server, method, path, body);
-    assert_eq!(value["error"]["status"], status, "{value}");
-    assert_eq!(value["href"], "https://nginx.org/en/docs/http/ngx_http_api_module.html");
-    assert_eq!(value["request_id"].as_str().map(str::len), Some(32), "{value}");
-    assert!(!value["error"]["text"].as_str().unwrap().is_empty());
-    (status, value["error"]["code"].as_str().unwrap().to_owned())
-}
 
 fn address(server: &Server, n: usize) -> String {
     format!("127.0.0.1:{}", server.port_n(n))
@@ -142,7 +113,7 @@ fn what_is_wrong_is_refused() {
         let taken = json!({ "server": address(server, 1) }).to_string();
         let huge = format!("{{\"server\":\"{}\"}}", "x".repeat(70_000));
         let deep = "[".repeat(10_000);
-        for (method, path, body, status, code) in [
+        let cases = [
             ("POST", "/read/9/http/upstreams/u/servers", "{}", 405, "MethodDisabled"),
             ("DELETE", "/read/9/http/requests", "", 405, "MethodDisabled"),
             ("PUT", SERVERS, "{}", 405, "MethodDisabled"),
@@ -170,11 +141,8 @@ fn what_is_wrong_is_refused() {
             ("PATCH", &own, r#"{"backup":true}"#, 400, "UpstreamConfFormatError"),
             ("PATCH", &own, r#"{"weight":0}"#, 400, "UpstreamBadWeight"),
             ("PATCH", &own, r#"{"server":"a.example"}"#, 400, "UpstreamServerImmutable"),
-        ] {
-            let shown: String = body.chars().take(80).collect();
-            let found = refusal(server, method, path, body);
-            assert_eq!(found, (status, code.to_owned()), "{method} {path} {shown}");
-        }
+        ];
+        refusals(server, &cases);
         assert_eq!(listed(server), [address(server, 1)]);
         assert_eq!(answers(server, 2), "11");
         // The bodies that were not read, and the JSON that was not one.
@@ -326,12 +294,6 @@ fn two_writers_at_the_same_time_leave_one_truth() {
 /// The group's servers are in a file.
 fn with_state() -> ServerBuilder {
     site("state %%DIR%%/state/u;", "").file("state/.keep", "")
-}
-
-fn open_directory(server: &Server) {
-    use std::os::unix::fs::PermissionsExt;
-    let all = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(server.dir().join("state"), all).unwrap();
 }
 
 #[test]

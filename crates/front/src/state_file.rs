@@ -11,6 +11,7 @@ use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use nowait_runtime::fs::{self, CreateOptions, Io};
+use nowait_runtime::pool::blocking;
 
 /// A file, for all workers and generations.
 #[derive(Debug)]
@@ -52,19 +53,26 @@ impl StateFile {
         &self.path
     }
 
-    /// Writes the state that `text` returns when it is this call's turn. Returns when that state, or a newer
-    /// one, is on the disk.
+    /// Writes the state that `text` returns. It is called in the pool, when it is this call's turn. Returns when
+    /// that state, or a newer one, is on the disk.
     ///
     /// # Errors
     /// Those of file operations; the old file is still there.
-    pub async fn save(&self, io: &Io, text: impl Fn() -> Vec<u8>) -> io::Result<()> {
+    pub async fn save(
+        &self,
+        io: &Io,
+        text: impl FnOnce() -> Vec<u8> + Send + 'static,
+    ) -> io::Result<()> {
         let call = {
             let mut turns = self.lock();
             turns.calls += 1;
             turns.calls
         };
         let Some(turn) = poll_fn(|cx| self.turn(call, cx.waker())).await? else { return Ok(()) };
-        let written = self.write(io, text()).await;
+        let written = match blocking(&io.pool, text).await {
+            Ok(text) => self.write(io, text).await,
+            Err(error) => Err(error.into()),
+        };
         turn.end(&written);
         written
     }

@@ -198,7 +198,8 @@ fn refusal(error: PairError, zone: &KeyvalZone) -> ApiError {
 async fn save(request: &Request, zone: &Arc<KeyvalZone>) {
     let Some(path) = &zone.state else { return };
     let io = Io::new(request.current().default_pool().clone());
-    let saved = StateFile::of(path).save(&io, || zone.pairs.state_text(clock().unix_ms())).await;
+    let pairs = zone.pairs.clone();
+    let saved = StateFile::of(path).save(&io, move || pairs.state_text(clock().unix_ms())).await;
     if let Err(error) = saved {
         let (name, path) = (zone.name.escape_default(), String::from_utf8_lossy(path));
         request.log(

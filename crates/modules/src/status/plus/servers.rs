@@ -101,7 +101,8 @@ async fn save(request: &Request, group: &Arc<Group>) {
     let Some(state) = &group.conf().state else { return };
     let file = StateFile::of(&state.path);
     let io = Io::new(request.current().default_pool().clone());
-    if let Err(error) = file.save(&io, || group.state_text()).await {
+    let saved = group.clone();
+    if let Err(error) = file.save(&io, move || saved.state_text()).await {
         let path = String::from_utf8_lossy(file.path());
         let name = group.name().escape_ascii();
         request.log(

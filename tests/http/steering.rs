@@ -167,7 +167,8 @@ impl Load {
                 while !stop.load(Ordering::Relaxed) {
                     let response = client.get("/");
                     assert_eq!(response.status, 200, "{response:?}");
-                    if !keep_alive {
+                    // After as many requests as `keepalive_requests` says, connections are closed.
+                    if !keep_alive || response.header("Connection") == Some("close") {
                         client = Client::to(addr);
                     }
                     count += 1;

@@ -113,6 +113,8 @@ fn what_is_wrong_is_refused() {
         let taken = json!({ "server": address(server, 1) }).to_string();
         let huge = format!("{{\"server\":\"{}\"}}", "x".repeat(70_000));
         let deep = "[".repeat(10_000);
+        // A state file with such a word could not be read.
+        let long = json!({ "server": format!("{}:80", "a".repeat(5000)) }).to_string();
         let cases = [
             ("POST", "/read/9/http/upstreams/u/servers", "{}", 405, "MethodDisabled"),
             ("DELETE", "/read/9/http/requests", "", 405, "MethodDisabled"),
@@ -137,6 +139,7 @@ fn what_is_wrong_is_refused() {
             ("POST", SERVERS, &deep, 415, "JsonError"),
             ("POST", SERVERS, &huge, 413, "BodyReadError"),
             ("POST", SERVERS, &taken, 409, "EntryExists"),
+            ("POST", SERVERS, &long, 400, "UpstreamBadAddress"),
             ("POST", SERVERS, r#"{"server":"127.0.0.1","x":1}"#, 400, "UpstreamConfFormatError"),
             ("PATCH", &own, r#"{"backup":true}"#, 400, "UpstreamConfFormatError"),
             ("PATCH", &own, r#"{"weight":0}"#, 400, "UpstreamBadWeight"),

@@ -19,6 +19,9 @@ use serde_json::{Map, Value, json};
 use super::answer::{Answer, note, object};
 use super::error::ApiError;
 
+/// The longest name in DNS, in bytes. Longer words could not be read from a state file, either.
+const NAME_BYTES_MAX: usize = 255;
+
 /// The code of most errors in a body.
 const FORMAT: &str = "UpstreamConfFormatError";
 
@@ -351,6 +354,10 @@ fn location(text: &str, protocol: &str, service: Option<&str>) -> Result<ServerL
             if !host.chars().all(is_name) {
                 return Err(bad(format!("invalid host while parsing \"{text}\"")));
             }
+            let service_bytes = service.map_or(0, str::len);
+            if host.len() > NAME_BYTES_MAX || service_bytes > NAME_BYTES_MAX {
+                return Err(bad("host or service is too long".into()));
+            }
             if service.is_some() && text.contains(':') {
                 return Err(bad(format!("service upstream \"{text}\" may not have port")));
             }
@@ -394,6 +401,8 @@ mod tests {
             (json!({ "server": "http://127.0.0.1" }), "UpstreamBadAddress"),
             (json!({ "server": "127.0.0.1", "service": "http" }), "UpstreamBadAddress"),
             (json!({ "server": "a:80", "service": "http" }), "UpstreamBadAddress"),
+            (json!({ "server": "a".repeat(5000) }), "UpstreamBadAddress"),
+            (json!({ "server": "a", "service": "a".repeat(5000) }), "UpstreamBadAddress"),
             (json!({ "server": "127.0.0.1", "weight": 0 }), "UpstreamBadWeight"),
             (json!({ "server": "127.0.0.1", "weight": 4_000_000_000_u64 }), "UpstreamBadWeight"),
             (json!({ "server": "127.0.0.1", "weight": 1.5 }), "UpstreamBadWeight"),

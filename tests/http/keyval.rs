@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use nowait_testkit::server::Signal;
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Client, Server, ServerBuilder};
 
@@ -132,6 +133,11 @@ fn a_state_file_keeps_pairs_over_restarts() {
         std::fs::write(server.dir().join("state/one"), r#"{"a":"old"}"#).unwrap();
         server.reload();
         assert_eq!(values(server, "/?k=a", ""), "1,,");
+        // But the next start will read it.
+        std::fs::write(server.dir().join("state/one"), "{").unwrap();
+        server.signal(Signal::HUP);
+        server.wait_log("in state file of keyval zone \"one\"");
+        server.allow_log("in state file of keyval zone");
     });
 }
 
@@ -153,6 +159,10 @@ fn wrong_zones_are_refused() {
     ] {
         refused(&site_with(text), message);
     }
+    // A state file could become larger than the next start reads.
+    site_with("keyval_zone zone=a:17m state=%%DIR%%/a; server { listen 127.0.0.1:%%PORT%%; }")
+        .start()
+        .wait_log("pairs of keyval zone \"a\" may take 16m");
     let broken = site_with("keyval_zone zone=a:32k state=%%DIR%%/state;").file("state", "{");
     refused(&broken, "in state file of keyval zone \"a\"");
 }

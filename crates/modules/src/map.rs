@@ -59,14 +59,15 @@ nowait_conf::rows! {
     /// Defines a zone of pairs for `keyval`. The API (`api write=on`) adds, changes and removes pairs; reloads keep
     /// them.
     ///
-    /// * `zone=name:size`: a pair takes 128 bytes besides its key and value; one for which there is no room is
-    ///   refused. A key has at most 4096 bytes.
+    /// * `zone=name:size`: a pair takes 128 bytes besides its key and value, both as JSON writes them; one for which
+    ///   there is no room is refused. A key has at most 4096 bytes.
     /// * `state=file`: a file with the pairs in JSON, which is read at the start and replaced after each change, so
-    ///   that restarts keep them. Its directory has to be writable for the `user` of the server.
+    ///   that restarts keep them. Its directory has to be writable for the `user` of the server. The pairs of such a
+    ///   zone take at most 16 MB.
     /// * `timeout=time`: after this time a pair is removed; the API can set another time for each.
     /// * `type=string`: the key of `keyval` has to equal the key of the pair. `type=ip`: it is an address within the
-    ///   network that the pair has as its key; of several networks, the smallest counts. `type=prefix`: it begins
-    ///   with the key of the pair; of several, the longest counts.
+    ///   network that the pair has as its key; of several networks, the smallest counts. IPv4-mapped IPv6 addresses
+    ///   count as IPv4. `type=prefix`: it begins with the key of the pair; of several, the longest counts.
     /// * `sync`: accepted with a warning; zones are not synchronised between machines.
     "keyval_zone" => |cx, node| keyval::keyval_zone::<HttpVariables>(cx, node, "http"), in HTTP, take at_least(1), inheritance Own, args "zone=name:size [state=file] [timeout=time] [type=string | ip | prefix] [sync]";
     /// Defines a variable: the value that the zone has for the key, a text with variables. Without a value, the

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
-use nowait_conf::{Cx, Diagnostic, Errno, Msec, Node, Size, Span, Value, Word};
+use nowait_conf::{Cx, Diagnostic, Errno, Msec, NAMED_BYTES_MAX, Node, Size, Span, Value, Word};
 use nowait_runtime::clock;
 use nowait_variables::{Complex, Compute, Index, Namespace, Subject, Table, variable_name};
 
@@ -112,7 +112,7 @@ pub fn keyval_zone<N: Namespace>(
             return Err(node.parameter_error(word));
         }
     }
-    let Some(((name, size), word)) = sized else {
+    let Some(((name, mut size), word)) = sized else {
         return Err(node.error("\"keyval_zone\" must have \"zone\" parameter"));
     };
     let named = cx.global::<Zones<N>>().named(&name, word.span);
@@ -121,17 +121,31 @@ pub fn keyval_zone<N: Namespace>(
             .error(format!("keyval zone \"{name}\" is already defined"))
             .note(named.span, "first named here"));
     }
-    let text = match &state {
-        Some((path, word)) => state_text(cx, path, word)?,
-        None => None,
-    };
+    let text = state.as_ref().and_then(|(path, word)| {
+        // The zone is defined nevertheless: the variables that name it are right.
+        state_text(cx, path, word).unwrap_or_else(|problem| {
+            cx.report(problem);
+            None
+        })
+    });
+    if let Some((_, word)) = &state
+        && size > NAMED_BYTES_MAX
+    {
+        let text = format!(
+            "pairs of keyval zone \"{name}\" may take {}m: state files are not larger",
+            NAMED_BYTES_MAX >> 20
+        );
+        cx.report(Diagnostic::warn(text).at(word.span));
+        size = NAMED_BYTES_MAX;
+    }
     let pairs = pairs(protocol, &name, kind);
     pairs.set_size(size);
     if let (Some(text), Some((_, word))) = (text, &state) {
-        // Only the first time: else the pairs are newer.
-        pairs.load(&text, clock().unix_ms()).map_err(|problem| {
-            word.error(format!("{problem} in state file of keyval zone \"{name}\""))
-        })?;
+        // They are put to use the first time only: else the pairs are newer.
+        if let Err(problem) = pairs.load(&text, clock().unix_ms()) {
+            let text = format!("{problem} in state file of keyval zone \"{name}\"");
+            cx.report(word.error(text));
+        }
     }
     let state = state.map(|(path, _)| path);
     let zone = KeyvalZone { name, pairs, timeout_ms: timeout, state };

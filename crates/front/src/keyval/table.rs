@@ -50,9 +50,16 @@ struct KeyTable {
 }
 
 struct Pair {
+    /// A text.
     value: Bytes,
     /// When it is removed.
     ends_ms: Option<u64>,
+}
+
+impl Pair {
+    fn is_alive(&self, now_ms: u64) -> bool {
+        self.ends_ms.is_none_or(|end| end > now_ms)
+    }
 }
 
 /// A network: whether it is of IPv6, the length of its prefix, its bits.
@@ -84,10 +91,13 @@ impl fmt::Display for PairError {
 
 impl std::error::Error for PairError {}
 
-/// The network of a text.
+/// The network of a text. A network of addresses that stand for IPv4 is one of IPv4.
 fn network(key: &[u8]) -> Option<Network> {
     Some(match Cidr::parse(key)?.0 {
         Cidr::V4 { address, mask } => (false, mask.count_ones() as u8, address.into()),
+        Cidr::V6 { address, mask } if mask.count_ones() >= 96 && address >> 32 == 0xffff => {
+            (false, mask.count_ones() as u8 - 96, address & u128::from(u32::MAX))
+        }
         Cidr::V6 { address, mask } => (true, mask.count_ones() as u8, address),
     })
 }
@@ -98,10 +108,12 @@ fn place((is_v6, length, _): Network) -> usize {
 }
 
 impl KeyTable {
+    fn of_size(bytes: u64) -> Self {
+        Self { bytes_max: bytes, ..Self::default() }
+    }
+
     fn find(&self, kind: Match, key: &[u8], now_ms: u64) -> Option<&Pair> {
-        let alive = |key: &str| {
-            self.by_key.get(key).filter(|pair| pair.ends_ms.is_none_or(|end| end > now_ms))
-        };
+        let alive = |key: &str| self.by_key.get(key).filter(|pair| pair.is_alive(now_ms));
         match kind {
             Match::Exact => alive(std::str::from_utf8(key).ok()?),
             Match::Prefix => {
@@ -135,8 +147,8 @@ impl KeyTable {
         }
     }
 
-    fn charge(key: &str, value: &str) -> u64 {
-        FIXED_BYTES + (key.len() + value.len()) as u64
+    fn charge(key: &str, value: &[u8]) -> u64 {
+        FIXED_BYTES + json_bytes(key.as_bytes()) + json_bytes(value)
     }
 
     fn add(
@@ -157,7 +169,7 @@ impl KeyTable {
         {
             return Err(PairError::Exists);
         }
-        let charge = Self::charge(key, value);
+        let charge = Self::charge(key, value.as_bytes());
         if self.bytes + charge > self.bytes_max {
             return Err(PairError::Full);
         }
@@ -177,9 +189,38 @@ impl KeyTable {
         Ok(())
     }
 
+    /// Sets the value of a key, or its end, or both.
+    fn change(
+        &mut self,
+        key: &str,
+        value: Option<&str>,
+        ends_ms: Option<u64>,
+    ) -> Result<(), PairError> {
+        let (name, _) = self.by_key.get_key_value(key).ok_or(PairError::NotFound)?;
+        let name = name.clone();
+        let pair = self.by_key.get_mut(key).ok_or(PairError::NotFound)?;
+        if let Some(value) = value {
+            let value = Bytes::copy_from_slice(value.as_bytes());
+            let (old, new) = (Self::charge(key, &pair.value), Self::charge(key, &value));
+            let bytes = self.bytes - old + new;
+            // The zone may be smaller than before a reload.
+            if new > old && bytes > self.bytes_max {
+                return Err(PairError::Full);
+            }
+            (self.bytes, pair.value) = (bytes, value);
+        }
+        if let Some(end) = ends_ms {
+            if let Some(old) = pair.ends_ms.replace(end) {
+                self.ends.remove(&(old, name.clone()));
+            }
+            self.ends.insert((end, name));
+        }
+        Ok(())
+    }
+
     fn remove(&mut self, kind: Match, key: &str) -> Result<(), PairError> {
         let (key, pair) = self.by_key.remove_entry(key).ok_or(PairError::NotFound)?;
-        self.bytes -= FIXED_BYTES + (key.len() + pair.value.len()) as u64;
+        self.bytes -= Self::charge(&key, &pair.value);
         if let Some(end) = pair.ends_ms {
             self.ends.remove(&(end, key.clone()));
         }
@@ -212,16 +253,26 @@ impl KeyTable {
     }
 }
 
-/// An address: as text, or as the 4 or 16 bytes of `$binary_remote_addr`.
+/// An address: as text, or as the 4 or 16 bytes of `$binary_remote_addr`. An IPv4 client of an IPv6 socket counts
+/// as IPv4, or a network of IPv4 would not block it.
 fn address(key: &[u8]) -> Option<IpAddr> {
-    if let Some(ip) = std::str::from_utf8(key).ok().and_then(|text| text.parse().ok()) {
-        return Some(ip);
-    }
-    match key.len() {
-        4 => <[u8; 4]>::try_from(key).ok().map(IpAddr::from),
-        16 => <[u8; 16]>::try_from(key).ok().map(IpAddr::from),
-        _ => None,
-    }
+    let text = std::str::from_utf8(key).ok();
+    let address: IpAddr = match text.and_then(|text| text.parse().ok()) {
+        Some(address) => address,
+        None if key.len() == 4 => <[u8; 4]>::try_from(key).ok()?.into(),
+        None => <[u8; 16]>::try_from(key).ok()?.into(),
+    };
+    Some(address.to_canonical())
+}
+
+/// The bytes that a text takes in JSON, without quotes: the state file is no larger than the zone.
+fn json_bytes(text: &[u8]) -> u64 {
+    let bytes = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 8 | 12 => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.iter().map(|byte| bytes(*byte)).sum()
 }
 
 impl Pairs {
@@ -235,15 +286,14 @@ impl Pairs {
         self.write().bytes_max = bytes;
     }
 
-    /// Adds the pairs of a state file, unless there are newer ones.
+    /// Adds the pairs of a state file, unless there are newer ones. The text is checked in any case: the next start
+    /// has to read it.
     pub(super) fn load(&self, text: &[u8], now_ms: u64) -> Result<(), String> {
-        let mut table = self.write();
-        let is_newer = std::mem::replace(&mut table.was_loaded, true) || !table.by_key.is_empty();
-        if is_newer || text.is_empty() {
-            return Ok(());
-        }
-        let pairs: Map<String, Value> =
-            serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let mut read = KeyTable { was_loaded: true, ..KeyTable::of_size(self.usage().1) };
+        let pairs: Map<String, Value> = match text {
+            b"" => Map::new(),
+            text => serde_json::from_slice(text).map_err(|error| error.to_string())?,
+        };
         for (key, value) in pairs {
             let (value, end) = match &value {
                 Value::String(text) => (Some(&text[..]), None),
@@ -255,20 +305,23 @@ impl Pairs {
             };
             let value = value.ok_or_else(|| format!("key \"{key}\" has no value"))?;
             if end.is_none_or(|end| end > now_ms) {
-                let added = table.add(self.kind, &key, value, end);
+                let added = read.add(self.kind, &key, value, end);
                 added.map_err(|error| format!("{error}: \"{key}\""))?;
             }
         }
+        let mut table = self.write();
+        if !table.was_loaded && table.by_key.is_empty() {
+            *table = read;
+        }
+        table.was_loaded = true;
         Ok(())
     }
 
     /// The text of the state file.
     pub fn state_text(&self, now_ms: u64) -> Vec<u8> {
-        let table = self.read();
-        let alive = |pair: &&Pair| pair.ends_ms.is_none_or(|end| end > now_ms);
-        let pairs = table.by_key.iter().filter(|(_, pair)| alive(pair)).map(|(key, pair)| {
-            let value = String::from_utf8_lossy(&pair.value);
-            let value = match pair.ends_ms {
+        let pairs = self.alive(now_ms).into_iter().map(|(key, value, end)| {
+            let value = String::from_utf8_lossy(&value);
+            let value = match end {
                 Some(end) => json!({ "value": value, "ends_ms": end }),
                 None => json!(value),
             };
@@ -286,17 +339,21 @@ impl Pairs {
 
     /// The value of exactly this key.
     pub fn get(&self, key: &str, now_ms: u64) -> Option<Bytes> {
-        let mut table = self.write();
-        table.expire(self.kind, now_ms);
-        table.by_key.get(key).map(|pair| pair.value.clone())
+        let table = self.read();
+        let pair = table.by_key.get(key).filter(|pair| pair.is_alive(now_ms));
+        pair.map(|pair| pair.value.clone())
     }
 
     /// All keys with their values.
-    pub fn all(&self, now_ms: u64) -> Vec<(String, Bytes)> {
-        let mut table = self.write();
-        table.expire(self.kind, now_ms);
-        let pairs = table.by_key.iter();
-        pairs.map(|(key, pair)| (key.to_string(), pair.value.clone())).collect()
+    pub fn all(&self, now_ms: u64) -> Vec<(Arc<str>, Bytes)> {
+        self.alive(now_ms).into_iter().map(|(key, value, _)| (key, value)).collect()
+    }
+
+    /// All pairs with their ends. Long work on many pairs is done without the lock, which requests need.
+    fn alive(&self, now_ms: u64) -> Vec<(Arc<str>, Bytes, Option<u64>)> {
+        let table = self.read();
+        let alive = table.by_key.iter().filter(|(_, pair)| pair.is_alive(now_ms));
+        alive.map(|(key, pair)| (key.clone(), pair.value.clone(), pair.ends_ms)).collect()
     }
 
     /// Adds pairs: all of them, or none. False: there are others already, and these are several.
@@ -308,20 +365,23 @@ impl Pairs {
         pairs: &[(String, String, Option<u64>)],
         now_ms: u64,
     ) -> Result<bool, PairError> {
+        if let [(key, value, end)] = pairs {
+            let mut table = self.write();
+            table.expire(self.kind, now_ms);
+            return table.add(self.kind, key, value, *end).map(|()| true);
+        }
+        let mut new = KeyTable { was_loaded: true, ..KeyTable::of_size(self.usage().1) };
+        for (key, value, end) in pairs {
+            new.add(self.kind, key, value, *end)?;
+        }
         let mut table = self.write();
         table.expire(self.kind, now_ms);
-        if pairs.len() > 1 && !table.by_key.is_empty() {
-            return Ok(false);
+        let is_empty = table.by_key.is_empty();
+        if is_empty {
+            new.bytes_max = table.bytes_max;
+            *table = new;
         }
-        for (n, (key, value, end)) in pairs.iter().enumerate() {
-            if let Err(error) = table.add(self.kind, key, value, *end) {
-                for (key, ..) in &pairs[..n] {
-                    let _ = table.remove(self.kind, key);
-                }
-                return Err(error);
-            }
-        }
-        Ok(true)
+        Ok(is_empty)
     }
 
     /// Changes the value of a key, or its end, or both.
@@ -337,16 +397,7 @@ impl Pairs {
     ) -> Result<(), PairError> {
         let mut table = self.write();
         table.expire(self.kind, now_ms);
-        let pair = table.by_key.get(key).ok_or(PairError::NotFound)?;
-        let (old, old_end) = (pair.value.clone(), pair.ends_ms);
-        let kept = String::from_utf8_lossy(&old).into_owned();
-        table.remove(self.kind, key)?;
-        let changed = table.add(self.kind, key, value.unwrap_or(&kept), ends_ms.or(old_end));
-        if changed.is_err() {
-            // The room that it had is still there.
-            table.add(self.kind, key, &kept, old_end)?;
-        }
-        changed
+        table.change(key, value, ends_ms)
     }
 
     /// Removes a key.
@@ -362,7 +413,11 @@ impl Pairs {
     /// Removes all keys.
     pub fn clear(&self) {
         let mut table = self.write();
-        *table = KeyTable { bytes_max: table.bytes_max, was_loaded: true, ..KeyTable::default() };
+        let empty = KeyTable { was_loaded: true, ..KeyTable::of_size(table.bytes_max) };
+        let old = std::mem::replace(&mut *table, empty);
+        drop(table);
+        // Without the lock.
+        drop(old);
     }
 
     /// Bytes in use, and the size.
@@ -451,6 +506,12 @@ mod tests {
             assert_eq!(found(&pairs, text.as_bytes()).as_deref(), key, "{text}");
         }
         assert_eq!(found(&pairs, &[10, 1, 2, 3]).as_deref(), Some("10.1.2.3"));
+        // An IPv4 client of an IPv6 socket.
+        assert_eq!(found(&pairs, b"::ffff:10.1.2.4").as_deref(), Some("10.1.0.0/16"));
+        let mapped = "::ffff:10.1.2.3".parse::<std::net::Ipv6Addr>().unwrap();
+        assert_eq!(found(&pairs, &mapped.octets()).as_deref(), Some("10.1.2.3"));
+        add(&pairs, "::ffff:10.3.0.0/112", "mapped").unwrap();
+        assert_eq!(found(&pairs, b"10.3.0.1").as_deref(), Some("mapped"));
         assert_eq!(add(&pairs, "10.1.2.3/32", ""), Err(PairError::Exists));
         assert_eq!(add(&pairs, "10.1.2.300", ""), Err(PairError::Format));
         for all in ["0.0.0.0/0", "::/0"] {
@@ -472,6 +533,18 @@ mod tests {
         assert_eq!(add(&pairs, "k8", "y"), Ok(true));
         pairs.clear();
         assert_eq!(pairs.usage(), (0, 4096));
+        // The state file has room for what is escaped there.
+        assert_eq!(add(&pairs, "k", &"\u{1}".repeat(1000)), Err(PairError::Full));
+    }
+
+    #[test]
+    fn a_smaller_zone_loses_nothing() {
+        let pairs = pairs(Match::Exact, &["a", "b"]);
+        pairs.set_size(1);
+        assert_eq!(pairs.change("a", Some("aa"), None, 0), Err(PairError::Full));
+        assert_eq!(found(&pairs, b"a").as_deref(), Some("a"));
+        assert_eq!(pairs.change("a", Some("c"), None, 0), Ok(()));
+        assert_eq!(found(&pairs, b"a").as_deref(), Some("c"));
     }
 
     #[test]
@@ -496,6 +569,7 @@ mod tests {
         pairs.change("a", None, Some(300), 99).unwrap();
         assert_eq!(pairs.find(b"a", 299).as_deref(), Some(&b"1"[..]));
         assert_eq!(pairs.get("a", 300), None);
+        assert_eq!(pairs.change("a", Some("2"), None, 300), Err(PairError::NotFound));
         assert_eq!(pairs.usage().0, 0);
     }
 
@@ -512,6 +586,8 @@ mod tests {
         // Only the first one counts.
         read.load(b"{\"c\":\"3\"}", 50).unwrap();
         assert_eq!(found(&read, b"c"), None);
+        // But all are checked: the next start reads it.
+        assert!(read.load(b"{", 50).is_err());
         for wrong in ["[]", "{", "{\"a\":1}", "{\"a\":{}}"] {
             let pairs = Pairs::new(Match::Exact);
             pairs.set_size(4096);

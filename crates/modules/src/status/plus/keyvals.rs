@@ -43,7 +43,7 @@ fn text(value: &Bytes) -> Value {
 
 fn pairs(zone: &KeyvalZone) -> Value {
     let all = zone.pairs.all(clock().unix_ms());
-    Value::Object(all.into_iter().map(|(key, value)| (key, text(&value))).collect())
+    Value::Object(all.into_iter().map(|(key, value)| (key.to_string(), text(&value))).collect())
 }
 
 /// GET of all zones, or of one, or with the argument `key` of one pair.

@@ -385,6 +385,34 @@ fn wrong_state_files_are_refused() {
     );
 }
 
+/// A page of another site makes a browser that knows the password send requests.
+#[test]
+fn pages_of_other_sites_change_nothing() {
+    on_each_driver(&group(), |server| {
+        let path = format!("{SERVERS}/0");
+        let patch = |fields: &str| {
+            let mut client = server.client();
+            client.send(format!(
+                "PATCH {path} HTTP/1.1\r\nHost: api.example:81\r\n{fields}\
+                 Content-Length: 12\r\n\r\n{{\"weight\":2}}"
+            ));
+            client.response().status
+        };
+        for (fields, status) in [
+            ("Origin: http://evil.example\r\n", 403),
+            ("Origin: http://api.example\r\n", 403),
+            ("Origin: null\r\n", 403),
+            ("Sec-Fetch-Site: cross-site\r\n", 403),
+            ("Sec-Fetch-Site: same-site\r\nOrigin: http://api.example:81\r\n", 403),
+            ("", 200),
+            ("Origin: http://api.example:81\r\n", 200),
+            ("Sec-Fetch-Site: same-origin\r\nOrigin: https://outside.example\r\n", 200),
+        ] {
+            assert_eq!(patch(fields), status, "{fields}");
+        }
+    });
+}
+
 /// A name is resolved as one of the configuration is, and again after a reload.
 #[test]
 fn names_are_added() {

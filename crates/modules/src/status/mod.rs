@@ -81,6 +81,9 @@ nowait_conf::rows! {
     /// `POST nowait/1/caches/NAME/purge` purges a cache. Changes are in use at once, in all workers, and logged at
     /// the level `notice`. Whoever reaches the location can redirect all traffic: protect it with `allow`, `deny`
     /// and `auth_basic`. Other methods than GET are refused with 405 without `write=on`.
+    ///
+    /// Nowait differs: changes that a browser requests for a page of another origin (`Sec-Fetch-Site`, `Origin`) are
+    /// refused with 403.
     "api" => plus::api, in LOCATION, take between(0, 1), inheritance Own, args "[write=on | write=off]";
 }
 

@@ -21,6 +21,8 @@ impl ApiError {
     pub(super) const VERSION: Self = Self::constant(404, "unknown version", "UnknownVersion");
     pub(super) const NO_REPORT: Self =
         Self::constant(503, "too many requests for reports", "TooManyRequests");
+    pub(super) const FOREIGN: Self =
+        Self::constant(403, "request from a page of another origin", "ForeignOrigin");
     pub(super) const JSON: Self = Self::constant(415, "json error", "JsonError");
     pub(super) const BODY: Self =
         Self::constant(400, "reading request body failed", "BodyReadError");

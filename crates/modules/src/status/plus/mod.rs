@@ -2,12 +2,14 @@
 //!
 //! The tree that is read is built for each request ([`tree`]); with `write=on`, requests change servers of groups
 //! ([`servers`]) and pairs of key-value zones
-//! ([`keyvals`]), reset statistics ([`reset`]) and purge caches ([`caches`]). Changes are logged with their client.
+//! ([`keyvals`]), reset statistics ([`reset`]) and purge caches ([`caches`]). Changes are logged with their client;
+//! pages of other sites can make none ([`origin`]).
 
 mod answer;
 mod caches;
 mod error;
 mod keyvals;
+mod origin;
 mod reset;
 mod servers;
 mod tree;
@@ -15,6 +17,7 @@ mod tree;
 use bytes::Bytes;
 use nowait_conf::{Cx, Diagnostic, Node};
 use nowait_http::exchange::OnHangup;
+use nowait_http::log::Level;
 use nowait_http::module::{Handler, Step, set_content};
 use nowait_http::outcome::Outcome;
 use nowait_http::request::Request;
@@ -62,6 +65,14 @@ impl Handler for Api {
         }
         if !self.write {
             let outcome = finish(request, Err(ApiError::METHOD));
+            return Step::Done(request, outcome);
+        }
+        if origin::is_foreign(request) {
+            request.log(
+                Level::Info,
+                format_args!("api: the request comes from a page of another origin"),
+            );
+            let outcome = finish(request, Err(ApiError::FOREIGN));
             return Step::Done(request, outcome);
         }
         Step::wait(async move {

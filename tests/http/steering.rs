@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
+use nowait_testkit::server::{Signal, signal};
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Client, Server, ServerBuilder};
 
@@ -383,6 +384,48 @@ fn wrong_state_files_are_refused() {
         ),
         "is already in use",
     );
+}
+
+/// A server process that has died is replaced by one that reads the state files again. They did not exist when the
+/// configuration was read.
+#[test]
+fn changes_survive_the_server_process() {
+    let site = site_with(
+        "keyval_zone zone=pairs:32k state=%%DIR%%/state/pairs;
+         upstream u { zone u 64k; state %%DIR%%/state/u; }
+         server { listen 127.0.0.1:%%PORT%%; location /api/ { api write=on; } }",
+    )
+    .file("state/.keep", "")
+    .allow_log("exited on signal 9")
+    .allow_log("in state file of keyval zone \"pairs\"")
+    .allow_log("state files cannot be used");
+    let kill = |server: &Server| {
+        let before = server.children();
+        before.iter().for_each(|pid| signal(*pid, Signal::KILL));
+        until("a new server process", PATIENCE, || {
+            let now = server.children();
+            (!now.is_empty() && before.iter().all(|pid| !now.contains(pid))).then_some(())
+        });
+    };
+    on_each_driver(&site, |server| {
+        open_directory(server);
+        let body = r#"{"server":"127.0.0.1:1"}"#;
+        assert_eq!(call(server, "POST", SERVERS, body).0, 201);
+        let body = r#"{"a":"1"}"#;
+        assert_eq!(call(server, "POST", "/api/9/http/keyvals/pairs", body).0, 201);
+        let remain = || {
+            assert_eq!(listed(server), ["127.0.0.1:1"]);
+            assert_eq!(call(server, "GET", "/api/9/http/keyvals/pairs", "").1, json!({ "a": "1" }));
+        };
+        kill(server);
+        remain();
+        // One that cannot be read does not keep the server from starting.
+        server.write("state/pairs", "{");
+        kill(server);
+        server
+            .wait_log("state files cannot be used: the server process starts with their contents");
+        remain();
+    });
 }
 
 /// A page of another site makes a browser that knows the password send requests.

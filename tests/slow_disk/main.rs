@@ -28,5 +28,6 @@ mod overload;
 mod program;
 mod reads;
 mod stage;
+mod state_files;
 mod watchdog;
 mod writes;

@@ -5,7 +5,7 @@
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::diagnostic::{Diagnostic, Diagnostics};
-use crate::files::{Contents, Disk, Files};
+use crate::files::{Bundle, Contents, Disk, Files};
 use crate::missing::{Absence, MissingDirective};
 use crate::paths::Paths;
 use crate::recovery;
@@ -266,6 +266,8 @@ pub struct Cx<'a> {
     files: &'a dyn Files,
     /// Files that directives name.
     named: HashMap<PathBuf, Contents>,
+    /// Those of them that the server itself writes.
+    states: BTreeSet<PathBuf>,
     paths: Paths,
     diagnostics: &'a mut Diagnostics,
     scopes: Vec<Scope>,
@@ -281,6 +283,7 @@ impl<'a> Cx<'a> {
             registry,
             files: &Disk,
             named: HashMap::new(),
+            states: BTreeSet::new(),
             paths,
             diagnostics,
             scopes: Vec::new(),
@@ -310,9 +313,20 @@ impl<'a> Cx<'a> {
         Ok(contents)
     }
 
-    /// All files that directives named, to be added to the bundle.
-    pub fn take_named(&mut self) -> impl Iterator<Item = (PathBuf, Contents)> + use<> {
-        std::mem::take(&mut self.named).into_iter()
+    /// The contents of a file that a directive names and the server itself replaces while it runs. It may be missing.
+    ///
+    /// # Errors
+    /// As [`read_named`](Self::read_named).
+    pub fn read_state(&mut self, path: &Path) -> io::Result<Contents> {
+        self.states.insert(path.to_owned());
+        self.read_named(path)
+    }
+
+    /// Adds all files that directives named to a bundle.
+    pub fn give_named(&mut self, bundle: &mut Bundle) {
+        let named = std::mem::take(&mut self.named);
+        named.into_iter().for_each(|(path, contents)| bundle.add_named(path, contents));
+        bundle.set_states(std::mem::take(&mut self.states));
     }
 
     /// Interprets a whole configuration; the result is the scope of the top level.

@@ -4,7 +4,7 @@
 //! which parses the same texts without reading a file. Files that directives name, such as
 //! certificates and keys, travel with them; `-T` prints only the texts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -106,6 +106,9 @@ pub struct Bundle {
     index: HashMap<PathBuf, usize>,
     globs: HashMap<Vec<u8>, Vec<PathBuf>>,
     named: HashMap<PathBuf, Contents>,
+    /// The files that the server itself writes, whether they exist or not. Not in the bytes: only the process that
+    /// interpreted the texts needs them.
+    states: BTreeSet<PathBuf>,
 }
 
 impl fmt::Debug for Bundle {
@@ -147,6 +150,26 @@ impl Bundle {
     /// Adds a file that a directive names.
     pub fn add_named(&mut self, path: impl Into<PathBuf>, contents: Contents) {
         self.named.entry(path.into()).or_insert(contents);
+    }
+
+    /// Sets the files that the server itself writes.
+    pub(crate) fn set_states(&mut self, paths: BTreeSet<PathBuf>) {
+        self.states = paths;
+    }
+
+    /// Whether there are files that the server itself writes.
+    pub fn has_states(&self) -> bool {
+        !self.states.is_empty()
+    }
+
+    /// Whether the server itself writes a file.
+    pub fn is_state(&self, path: &Path) -> bool {
+        self.states.contains(path)
+    }
+
+    /// The files that directives name and only operators write, with their contents.
+    pub fn named_by_operators(&self) -> impl Iterator<Item = (&Path, &Contents)> {
+        self.named().filter(|(path, _)| !self.is_state(path))
     }
 
     /// The files that directives name, with their contents.

@@ -202,7 +202,7 @@ fn run_with(files: &dyn Files, place: &ConfigPath, parse: Parse) -> Interpreted 
     let settings = conf_core::resolve(&mut cx, &main, place);
     let plan = Plan::of(&mut cx, &main, &settings);
     let needs = plan.needs();
-    cx.take_named().for_each(|(path, contents)| tree.files.add_named(path, contents));
+    cx.give_named(&mut tree.files);
     drop(cx);
     if needs.listens.is_empty() && !diagnostics.has_errors() {
         let warning = Diagnostic::warn("no \"server\" listens: nothing will be served");

@@ -169,7 +169,7 @@ fn zone_size(text: &[u8], word: &Word) -> Result<(String, u64), Diagnostic> {
 }
 
 fn state_text(cx: &mut Cx<'_>, path: &[u8], word: &Word) -> Result<Option<Vec<u8>>, Diagnostic> {
-    match cx.read_named(Path::new(OsStr::from_bytes(path))) {
+    match cx.read_state(Path::new(OsStr::from_bytes(path))) {
         Ok(text) => Ok(Some(text.to_vec())),
         // The first change creates it.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

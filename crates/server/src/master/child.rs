@@ -169,6 +169,9 @@ impl Master {
     /// Starts a server process and gives it the running generation.
     pub(super) fn start_child(&mut self) -> ControlFlow<MasterExit> {
         self.log.log(Level::Notice, "start worker processes");
+        if self.served {
+            self.read_states_again();
+        }
         let Some(mut child) = self.spawn(&self.running.loaded.settings.process.clone())? else {
             return self.could_not_start();
         };

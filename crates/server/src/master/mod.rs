@@ -12,6 +12,7 @@ mod introductions;
 mod purge;
 mod reload;
 mod renewal;
+mod states;
 mod upgrade;
 
 use std::ops::ControlFlow;

@@ -60,7 +60,8 @@ impl Renewal {
         if !running.loaded.settings.certificate_watch {
             return Self::default();
         }
-        let files: Vec<&Path> = running.loaded.bundle.named().map(|(path, _)| path).collect();
+        let named = running.loaded.bundle.named_by_operators();
+        let files: Vec<&Path> = named.map(|(path, _)| path).collect();
         match watch(&files, log) {
             // The files may have changed since they were read.
             Ok(inotify) => Self { inotify: Some(inotify), look_at: Some(Instant::now() + PAUSE) },
@@ -190,7 +191,8 @@ impl Master {
             let is_new = |(path, known): (&Path, &Contents)| {
                 reader.read_named(path).is_ok_and(|contents| contents != *known)
             };
-            let is_new = bundle.named().any(is_new);
+            // A change that the API has written to a state file is in use already.
+            let is_new = bundle.named_by_operators().any(is_new);
             let interpreted = is_new.then(|| config::interpret(&reader, &self.place));
             match reader.late() {
                 Some(pid) => {

@@ -46,7 +46,7 @@ pub(super) fn state(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             .hint("every upstream needs a file of its own"));
     }
     paths.push(path.clone());
-    let text: Arc<[u8]> = match cx.read_named(Path::new(OsStr::from_bytes(&path))) {
+    let text: Arc<[u8]> = match cx.read_state(Path::new(OsStr::from_bytes(&path))) {
         Ok(text) => text.as_slice().into(),
         // The first change creates it.
         Err(error) if error.kind() == ErrorKind::NotFound => Arc::default(),

@@ -1,7 +1,7 @@
 //! `proxy_pass https://…`: TLS to upstream servers, which are other servers of the same program.
 
 use nowait_testkit::origin::Step;
-use nowait_testkit::server::{Signal, freeze, signal};
+use nowait_testkit::server::{Signal, freeze, signal, wait_ended};
 use nowait_testkit::{Client, Driver, Origin, Server, ServerBuilder, wait};
 
 use super::client::Authority;
@@ -447,6 +447,7 @@ fn a_post_does_not_go_out_on_a_connection_that_has_ended() {
             freeze(worker);
             client.send(POST);
             origin.hang_up();
+            wait_ended(origin.addr().port());
             signal(worker, Signal::CONT);
             assert_eq!(client.response().status, 200);
         }

@@ -3,7 +3,7 @@
 use std::sync::mpsc::channel;
 
 use nowait_testkit::origin::Step;
-use nowait_testkit::server::{Signal, freeze, signal};
+use nowait_testkit::server::{Signal, freeze, signal, wait_ended};
 use nowait_testkit::{Driver, Http2Origin, Origin, Server};
 
 use super::group;
@@ -154,6 +154,7 @@ fn a_post_does_not_go_out_on_a_connection_that_has_ended() {
                     let _ = end.send(());
                 }
                 origin.wait_played(connections);
+                wait_ended(origin.addr().port());
                 signal(worker, Signal::CONT);
                 let response = client.response();
                 assert_eq!((response.status, response.text()), (200, "ok".to_owned()));
@@ -196,6 +197,7 @@ fn nor_on_a_connection_of_http2() {
                 peer.send_raw(b"\0\0\x08\x06\0\0\0\0\0nowait..");
             }
             drop(peer);
+            wait_ended(origin.port());
             signal(worker, Signal::CONT);
             peer = origin.accept();
             let stream = peer.request();

@@ -17,7 +17,7 @@ use std::process::{Child, ExitStatus};
 use std::time::Duration;
 
 pub use builder::{Binary, Driver, ServerBuilder, StartFailure};
-pub use process::{Descriptor, Usage, all_children, children, freeze, signal, usage};
+pub use process::{Descriptor, Usage, all_children, children, freeze, signal, usage, wait_ended};
 pub use rustix::process::Signal;
 
 use crate::client::Client;

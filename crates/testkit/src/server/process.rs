@@ -145,6 +145,25 @@ pub(super) fn sockets(port: u16) -> String {
     all.lines().filter(is_of).map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
+/// Waits until all connections to `port` have received the end that their peer has sent. A busy kernel may deliver it
+/// after the call that sends it.
+///
+/// # Panics
+/// If one stays established.
+#[track_caller]
+pub fn wait_ended(port: u16) {
+    let remote = format!(":{port:04X}");
+    let is_established = |line: &str| {
+        let mut fields = line.split_ascii_whitespace().skip(2);
+        fields.next().is_some_and(|address| address.ends_with(&remote))
+            && fields.next() == Some("01")
+    };
+    until("the connections to end", PATIENCE, || {
+        let all = std::fs::read_to_string("/proc/net/tcp").ok()?;
+        (!all.lines().any(is_established)).then_some(())
+    });
+}
+
 /// Field 4 of `/proc/PID/stat` (proc(5)), unless it is a zombie.
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

@@ -156,6 +156,15 @@ fn wrong_zones_are_refused() {
         ("keyval $uri a zone=a; keyval_zone zone=a:32k;", "invalid variable name"),
         ("keyval $uri $a name; keyval_zone zone=a:32k;", "invalid parameter \"name\""),
         ("keyval_zone zone=a:32k state=/proc;", "failed"),
+        // Each would overwrite what the other has written.
+        (
+            "keyval_zone zone=a:32k state=%%DIR%%/a; keyval_zone zone=b:32k state=%%DIR%%/a;",
+            "is already in use",
+        ),
+        (
+            "keyval_zone zone=a:32k state=%%DIR%%/a; upstream u { zone u 64k; state %%DIR%%/a; }",
+            "is already in use",
+        ),
     ] {
         refused(&site_with(text), message);
     }

@@ -6,8 +6,10 @@
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use crate::context::Context;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::files::{Bundle, Contents, Disk, Files};
 use crate::missing::{Absence, MissingDirective};
+use crate::os_error::Errno;
 use crate::paths::Paths;
 use crate::recovery;
 use crate::registry::{Registry, Row};
@@ -313,13 +316,26 @@ impl<'a> Cx<'a> {
         Ok(contents)
     }
 
-    /// The contents of a file that a directive names and the server itself replaces while it runs. It may be missing.
+    /// The contents of a file that the server itself replaces while it runs, if there is one: the first change creates
+    /// it. `word` names it.
     ///
     /// # Errors
-    /// As [`read_named`](Self::read_named).
-    pub fn read_state(&mut self, path: &Path) -> io::Result<Contents> {
-        self.states.insert(path.to_owned());
-        self.read_named(path)
+    /// Another directive names it, too; it can't be read, or is larger than
+    /// [`NAMED_BYTES_MAX`](crate::NAMED_BYTES_MAX).
+    pub fn read_state(&mut self, path: &[u8], word: &Word) -> Result<Option<Contents>, Diagnostic> {
+        let path = Path::new(OsStr::from_bytes(path));
+        let refuse = |problem: String| word.error(problem);
+        if !self.states.insert(path.to_owned()) {
+            return Err(refuse(format!("state file \"{}\" is already in use", path.display()))
+                .hint("every upstream and every keyval zone needs a file of its own"));
+        }
+        match self.read_named(path) {
+            Ok(contents) => Ok(Some(contents)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                Err(refuse(format!("open() \"{}\" failed ({})", path.display(), Errno(&error))))
+            }
+        }
     }
 
     /// Adds all files that directives named to a bundle.

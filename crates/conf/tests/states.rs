@@ -9,9 +9,12 @@ rows! {
 
     "certificate" => |cx: &mut Cx<'_>, _: &Node| read(cx.read_named(Path::new("/own.pem"))),
         in MAIN, take none(), args "";
-    "state" => |cx: &mut Cx<'_>, _: &Node| {
-        cx.read_state(Path::new("/missing")).expect_err("there is no such file");
-        read(cx.read_state(Path::new("/state")))
+    "state" => |cx: &mut Cx<'_>, node: &Node| {
+        assert!(cx.read_state(b"/missing", &node.name)?.is_none());
+        assert!(cx.read_state(b"/state", &node.name)?.is_some());
+        let again = cx.read_state(b"/state", &node.name).expect_err("it has an owner");
+        assert_eq!(again.message(), "state file \"/state\" is already in use");
+        Ok(())
     }, in MAIN, take none(), args "";
 }
 

@@ -7,15 +7,11 @@
 pub mod table;
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
-use std::io::ErrorKind;
 use std::marker::PhantomData;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
-use nowait_conf::{Cx, Diagnostic, Errno, Msec, NAMED_BYTES_MAX, Node, Size, Span, Value, Word};
+use nowait_conf::{Cx, Diagnostic, Msec, NAMED_BYTES_MAX, Node, Size, Span, Value, Word};
 use nowait_runtime::clock;
 use nowait_variables::{Complex, Compute, Index, Namespace, Subject, Table, variable_name};
 
@@ -123,7 +119,7 @@ pub fn keyval_zone<N: Namespace>(
     }
     let text = state.as_ref().and_then(|(path, word)| {
         // The zone is defined nevertheless: the variables that name it are right.
-        state_text(cx, path, word).unwrap_or_else(|problem| {
+        cx.read_state(path, word).unwrap_or_else(|problem| {
             cx.report(problem);
             None
         })
@@ -142,7 +138,7 @@ pub fn keyval_zone<N: Namespace>(
     pairs.set_size(size);
     if let (Some(text), Some((_, word))) = (text, &state) {
         // They are put to use the first time only: else the pairs are newer.
-        if let Err(problem) = pairs.load(&text, clock().unix_ms()) {
+        if let Err(problem) = pairs.load(text.as_slice(), clock().unix_ms()) {
             let text = format!("{problem} in state file of keyval zone \"{name}\"");
             cx.report(word.error(text));
         }
@@ -166,18 +162,6 @@ fn zone_size(text: &[u8], word: &Word) -> Result<(String, u64), Diagnostic> {
             .expected(format!("{}k or more", ZONE_BYTES_MIN / 1024)));
     }
     Ok((name.to_owned(), size))
-}
-
-fn state_text(cx: &mut Cx<'_>, path: &[u8], word: &Word) -> Result<Option<Vec<u8>>, Diagnostic> {
-    match cx.read_state(Path::new(OsStr::from_bytes(path))) {
-        Ok(text) => Ok(Some(text.to_vec())),
-        // The first change creates it.
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => {
-            let path = String::from_utf8_lossy(path);
-            Err(word.error(format!("open() \"{path}\" failed ({})", Errno(&error))))
-        }
-    }
 }
 
 /// The pairs of a zone: those of the generation in use, if it has the zone.

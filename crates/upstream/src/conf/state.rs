@@ -3,12 +3,11 @@
 //! It is read with the configuration, and written by whoever changes servers ([`crate::Group::state_text`]).
 
 use std::ffi::OsStr;
-use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use nowait_conf::{Cx, Diagnostic, Errno, Node, Word, parse_text};
+use nowait_conf::{Cx, Diagnostic, Node, Word, parse_text};
 
 use super::{UpstreamLayer, server};
 
@@ -24,10 +23,6 @@ pub struct StateFile {
     pub text: Arc<[u8]>,
 }
 
-/// The state files of a configuration.
-#[derive(Default)]
-struct StatePaths(Vec<Vec<u8>>);
-
 /// `state file;`
 pub(super) fn state(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     cx.once(node)?;
@@ -39,22 +34,8 @@ pub(super) fn state(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         return Err(exclusive(word));
     }
     let path = cx.paths().full(&word.text);
-    let paths = &mut cx.global::<StatePaths>().0;
-    if paths.contains(&path) {
-        return Err(word
-            .error(format!("state file \"{}\" is already in use", shown(&path)))
-            .hint("every upstream needs a file of its own"));
-    }
-    paths.push(path.clone());
-    let text: Arc<[u8]> = match cx.read_state(Path::new(OsStr::from_bytes(&path))) {
-        Ok(text) => text.as_slice().into(),
-        // The first change creates it.
-        Err(error) if error.kind() == ErrorKind::NotFound => Arc::default(),
-        Err(error) => {
-            let path = shown(&path);
-            return Err(word.error(format!("open() \"{path}\" failed ({})", Errno(&error))));
-        }
-    };
+    let text: Arc<[u8]> =
+        cx.read_state(&path, word)?.map_or_else(Arc::default, |text| text.as_slice().into());
     for line in servers(&path, &text, word)? {
         server::server(cx, &line)?;
     }

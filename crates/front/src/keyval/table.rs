@@ -15,6 +15,9 @@ use serde_json::{Map, Value, json};
 /// What a pair takes besides its key and value, in bytes.
 const FIXED_BYTES: u64 = 128;
 
+/// Pairs that are removed at a time when theirs is over: others wait for the lock.
+const EXPIRED_MAX: usize = 256;
+
 /// The longest key, in bytes: prefixes of each length are looked up one by one.
 pub const KEY_BYTES_MAX: usize = 4096;
 
@@ -242,14 +245,18 @@ impl KeyTable {
         Ok(())
     }
 
-    /// Removes pairs whose time is over.
-    fn expire(&mut self, kind: Match, now_ms: u64) {
-        while let Some((end, key)) = self.ends.first().cloned()
-            && end <= now_ms
-        {
-            self.ends.pop_first();
-            let _ = self.remove(kind, &key);
+    /// Removes pairs whose time is over, some at a time. Whether none is left.
+    fn expire(&mut self, kind: Match, now_ms: u64) -> bool {
+        for _ in 0..EXPIRED_MAX {
+            match self.ends.first().cloned() {
+                Some((end, key)) if end <= now_ms => {
+                    self.ends.pop_first();
+                    let _ = self.remove(kind, &key);
+                }
+                _ => return true,
+            }
         }
+        false
     }
 }
 
@@ -366,16 +373,14 @@ impl Pairs {
         now_ms: u64,
     ) -> Result<bool, PairError> {
         if let [(key, value, end)] = pairs {
-            let mut table = self.write();
-            table.expire(self.kind, now_ms);
+            let mut table = self.write_alive(now_ms);
             return table.add(self.kind, key, value, *end).map(|()| true);
         }
         let mut new = KeyTable { was_loaded: true, ..KeyTable::of_size(self.usage().1) };
         for (key, value, end) in pairs {
             new.add(self.kind, key, value, *end)?;
         }
-        let mut table = self.write();
-        table.expire(self.kind, now_ms);
+        let mut table = self.write_alive(now_ms);
         let is_empty = table.by_key.is_empty();
         if is_empty {
             new.bytes_max = table.bytes_max;
@@ -395,8 +400,7 @@ impl Pairs {
         ends_ms: Option<u64>,
         now_ms: u64,
     ) -> Result<(), PairError> {
-        let mut table = self.write();
-        table.expire(self.kind, now_ms);
+        let mut table = self.write_alive(now_ms);
         table.change(key, value, ends_ms)
     }
 
@@ -405,8 +409,7 @@ impl Pairs {
     /// # Errors
     /// There is no such key.
     pub fn remove(&self, key: &str, now_ms: u64) -> Result<(), PairError> {
-        let mut table = self.write();
-        table.expire(self.kind, now_ms);
+        let mut table = self.write_alive(now_ms);
         table.remove(self.kind, key)
     }
 
@@ -433,6 +436,16 @@ impl Pairs {
 
     fn write(&self) -> RwLockWriteGuard<'_, KeyTable> {
         self.table.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The table without pairs whose time is over. Long if these are many, but without holding the lock for long.
+    fn write_alive(&self, now_ms: u64) -> RwLockWriteGuard<'_, KeyTable> {
+        loop {
+            let mut table = self.write();
+            if table.expire(self.kind, now_ms) {
+                return table;
+            }
+        }
     }
 }
 
@@ -570,6 +583,17 @@ mod tests {
         assert_eq!(pairs.find(b"a", 299).as_deref(), Some(&b"1"[..]));
         assert_eq!(pairs.get("a", 300), None);
         assert_eq!(pairs.change("a", Some("2"), None, 300), Err(PairError::NotFound));
+        assert_eq!(pairs.usage().0, 0);
+    }
+
+    #[test]
+    fn all_that_have_ended_make_room() {
+        let pairs = pairs(Match::Exact, &[]);
+        pairs.set_size(1 << 20);
+        let many: Vec<_> =
+            (0..3 * EXPIRED_MAX + 1).map(|n| (n.to_string(), "x".to_owned(), Some(100))).collect();
+        assert_eq!(pairs.add(&many, 0), Ok(true));
+        assert_eq!(pairs.remove("none", 100), Err(PairError::NotFound));
         assert_eq!(pairs.usage().0, 0);
     }
 

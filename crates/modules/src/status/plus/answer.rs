@@ -1,5 +1,6 @@
 //! What the paths of the API share: the body of a request, its arguments, the response, the log.
 
+use bytes::Bytes;
 use nowait_http::credentials::{Credentials, VERIFIED};
 use nowait_http::log::Level;
 use nowait_http::request::{Request, RequestBody};
@@ -33,19 +34,23 @@ impl Answer {
 
 /// The members of the body, an object in JSON.
 pub(super) async fn object(request: &mut Request) -> Result<Map<String, Value>, ApiError> {
-    object_of(request, BODY_BYTES_MAX).await
+    members(&content(request, BODY_BYTES_MAX).await?)
 }
 
-/// The same of a body with at most `max` bytes.
-pub(super) async fn object_of(
-    request: &mut Request,
-    max: usize,
-) -> Result<Map<String, Value>, ApiError> {
+/// The body, of at most `max` bytes.
+pub(super) async fn content(request: &mut Request, max: usize) -> Result<Bytes, ApiError> {
     request_body::read_into_memory(request, max).await.map_err(|status| match status {
         413 => ApiError::TOO_LARGE,
         _ => ApiError::BODY,
     })?;
-    let RequestBody::Memory(text) = request.body() else { return Err(ApiError::JSON) };
+    match request.body() {
+        RequestBody::Memory(text) => Ok(text.clone()),
+        _ => Err(ApiError::JSON),
+    }
+}
+
+/// The members of an object in JSON.
+pub(super) fn members(text: &[u8]) -> Result<Map<String, Value>, ApiError> {
     match serde_json::from_slice(text) {
         Ok(Value::Object(members)) => Ok(members),
         // Not an object, or not JSON.

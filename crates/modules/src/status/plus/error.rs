@@ -19,8 +19,7 @@ impl ApiError {
     pub(super) const METHOD: Self = Self::constant(405, "method disabled", "MethodDisabled");
     pub(super) const PATH: Self = Self::constant(404, "path not found", "PathNotFound");
     pub(super) const VERSION: Self = Self::constant(404, "unknown version", "UnknownVersion");
-    pub(super) const NO_REPORT: Self =
-        Self::constant(503, "too many requests for reports", "TooManyRequests");
+    pub(super) const BUSY: Self = Self::constant(503, "too many requests", "TooManyRequests");
     pub(super) const FOREIGN: Self =
         Self::constant(403, "request from a page of another origin", "ForeignOrigin");
     pub(super) const JSON: Self = Self::constant(415, "json error", "JsonError");

@@ -13,9 +13,10 @@ use nowait_http::request::Request;
 use nowait_message::Method;
 use nowait_runtime::clock;
 use nowait_runtime::fs::Io;
+use nowait_runtime::pool::blocking;
 use serde_json::{Map, Value};
 
-use super::answer::{Answer, argument, fields, note, object_of};
+use super::answer::{Answer, argument, content, fields, members, note};
 use super::error::ApiError;
 
 /// Maximum size of the body of a request, in bytes; `client_max_body_size` is smaller by default.
@@ -46,22 +47,38 @@ fn pairs(zone: &KeyvalZone) -> Value {
     Value::Object(all.into_iter().map(|(key, value)| (key.to_string(), text(&value))).collect())
 }
 
+/// Runs what may be long with many pairs on a thread of a pool.
+async fn off_loop<T: Send + 'static>(
+    request: &Request,
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    blocking(request.current().compute_pool(), work).await.unwrap_or_else(|error| {
+        request.log(Level::Error, format_args!("api: {error}"));
+        Err(ApiError::BUSY)
+    })
+}
+
 /// GET of all zones, or of one, or with the argument `key` of one pair.
-pub(super) fn read(request: &Request, protocol: &str, rest: &[&str]) -> Result<Answer, ApiError> {
+pub(super) async fn read(
+    request: &Request,
+    protocol: &str,
+    rest: &[&str],
+) -> Result<Answer, ApiError> {
     match rest {
         [] => {
             let zones = zones(request, protocol);
-            let names = fields(request).is_some_and(|fields| fields.is_empty());
-            Ok(Answer::ok(&match names {
-                true => zones.iter().map(|zone| Value::String(zone.name.clone())).collect(),
-                false => Value::Object(
-                    zones.iter().map(|zone| (zone.name.clone(), pairs(zone))).collect(),
-                ),
-            }))
+            if fields(request).is_some_and(|fields| fields.is_empty()) {
+                let names = zones.iter().map(|zone| Value::String(zone.name.clone()));
+                return Ok(Answer::ok(&names.collect()));
+            }
+            let all = move || zones.iter().map(|zone| (zone.name.clone(), pairs(zone))).collect();
+            off_loop(request, move || Ok(Answer::ok(&Value::Object(all())))).await
         }
         [name] => {
             let zone = zone(request, protocol, name)?;
-            let Some(key) = argument(request, "key") else { return Ok(Answer::ok(&pairs(&zone))) };
+            let Some(key) = argument(request, "key") else {
+                return off_loop(request, move || Ok(Answer::ok(&pairs(&zone)))).await;
+            };
             let value = zone.pairs.get(&key, clock().unix_ms());
             let value = value.ok_or_else(|| refusal(PairError::NotFound, &zone))?;
             Ok(Answer::ok(&Value::Object(Map::from_iter([(key, text(&value))]))))
@@ -79,17 +96,24 @@ pub(super) async fn change(
 ) -> Result<Answer, ApiError> {
     let [name] = rest else { return Err(ApiError::PATH) };
     let zone = zone(request, protocol, name)?;
+    let of = zone.clone();
     let (answer, what) = match method {
         Method::Post => {
-            let added = add(&zone, object_of(request, BODY_BYTES_MAX).await?)?;
+            let content = content(request, BODY_BYTES_MAX).await?;
+            let added = off_loop(request, move || add(&of, members(&content)?)).await?;
             (Answer { status: 201, text: None }, format!("{added} added to"))
         }
         Method::Patch => {
-            let what = modify(&zone, object_of(request, BODY_BYTES_MAX).await?)?;
+            let content = content(request, BODY_BYTES_MAX).await?;
+            let what = off_loop(request, move || modify(&of, members(&content)?)).await?;
             (Answer::EMPTY, format!("{what} in"))
         }
         Method::Delete => {
-            zone.pairs.clear();
+            let clear = move || {
+                of.pairs.clear();
+                Ok(())
+            };
+            off_loop(request, clear).await?;
             (Answer::EMPTY, "all pairs removed from".to_owned())
         }
         _ => return Err(ApiError::METHOD),

@@ -124,7 +124,7 @@ async fn read(request: &Request) -> Result<Answer, ApiError> {
             return servers::read(request, protocol, name, rest);
         }
         [protocol @ ("http" | "stream"), "keyvals", ref rest @ ..] => {
-            return keyvals::read(request, protocol, rest);
+            return keyvals::read(request, protocol, rest).await;
         }
         _ => {}
     }
@@ -141,7 +141,7 @@ async fn made<T: Send + 'static>(
     request: &Request,
     make: impl FnOnce(Report) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    maker::make(request, make).await.unwrap_or(Err(ApiError::NO_REPORT))
+    maker::make(request, make).await.unwrap_or(Err(ApiError::BUSY))
 }
 
 /// The response to all other methods, with `write=on`.

@@ -35,11 +35,16 @@ use crate::{Connection, Counters, Settings};
 /// Datagrams that wait during a handshake, at most: a client's initial window of early data, and some more.
 pub const HANDSHAKE_DATAGRAMS_MAX: usize = 24;
 
-/// Bytes of such a datagram, at most: a client does not know yet that its path carries more than Ethernet.
-pub const HANDSHAKE_DATAGRAM_BYTES_MAX: usize = 2048;
+/// Bytes of such a datagram, at most. A client does not know yet that its path carries more than Ethernet, but some that
+/// are on the same machine send a whole Initial packet and as much early data at once.
+pub const HANDSHAKE_DATAGRAM_BYTES_MAX: usize = 4096;
 
-/// Datagrams that a hello may be spread over, with those of early data between them.
+/// Bytes of all datagrams that wait during a handshake, at most.
+const HANDSHAKE_BYTES_MAX: usize = HANDSHAKE_DATAGRAMS_MAX * 2048;
+
+/// Datagrams that a hello may be spread over, with those of early data between them; and their bytes.
 const HELLO_DATAGRAMS_MAX: usize = 16;
+const HELLO_DATAGRAMS_BYTES_MAX: usize = HELLO_DATAGRAMS_MAX * 2048;
 
 /// TLS alerts (RFC 8446, 6.2; RFC 7301, 3.2).
 const UNRECOGNIZED_NAME: u8 = 112;
@@ -65,11 +70,13 @@ impl Pending {
         Rc::new(Pending { slot, first, queue, waker: Cell::default() })
     }
 
-    /// Takes a datagram; false: too many wait, or it is too long.
+    /// Takes a datagram; false: too much waits, or it is too long.
     pub(crate) fn put(&self, datagram: Datagram) -> bool {
         let mut queue = self.queue.borrow_mut();
         let too_long = datagram.data.len() > HANDSHAKE_DATAGRAM_BYTES_MAX;
-        if queue.len() >= HANDSHAKE_DATAGRAMS_MAX || too_long {
+        let waiting: usize = queue.iter().map(|waiting| waiting.data.len()).sum();
+        let too_much = waiting + datagram.data.len() > HANDSHAKE_BYTES_MAX;
+        if queue.len() >= HANDSHAKE_DATAGRAMS_MAX || too_long || too_much {
             return false;
         }
         queue.push_back(datagram);
@@ -217,13 +224,22 @@ impl Handshake<'_> {
         let id = self.pending.first.1;
         let mut collector = HelloCollector::new(&id);
         let mut datagrams = Vec::new();
+        let mut bytes = 0;
         loop {
             let datagram = self.pending.next().await;
             let taken = collector.take(&datagram.data, &id);
+            bytes += datagram.data.len();
             datagrams.push(datagram);
+            let fits = datagrams.len() < HELLO_DATAGRAMS_MAX && bytes < HELLO_DATAGRAMS_BYTES_MAX;
             let (alert, error) = match taken {
                 Ok(Some(hello)) => return Ok((hello, datagrams)),
-                Ok(None) if datagrams.len() < HELLO_DATAGRAMS_MAX => continue,
+                // A client begins with a piece of its hello (RFC 9000, 17.2.2). This may be the late answer to a
+                // refusal, or nothing: it takes no place until the time is up.
+                Ok(None) if !collector.has_begun() => {
+                    let reason = "client sent a first packet without a hello";
+                    return Err(FailureReason::Lost(reason.to_owned()));
+                }
+                Ok(None) if fits => continue,
                 Ok(None) => (ILLEGAL_PARAMETER, Error::TooLong),
                 Err(refusal) => {
                     let alert = refusal.alert.last().copied();

@@ -67,6 +67,11 @@ impl HelloCollector {
         self.complete()
     }
 
+    /// Whether a piece of the hello is there.
+    pub fn has_begun(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
     /// Decrypts a packet; `None`: it can't be.
     fn open(&self, packet: &[u8], number_at: usize) -> Option<Vec<u8>> {
         let mut packet = packet.to_vec();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nowait_quic::{
-    ConnectError, ConnectionLost, Dir, HANDSHAKE_DATAGRAMS_MAX, HANDSHAKES_WITHOUT_RETRY_MAX,
-    Refused, Settings,
+    ConnectError, ConnectionLost, Dir, HANDSHAKE_DATAGRAM_BYTES_MAX, HANDSHAKE_DATAGRAMS_MAX,
+    HANDSHAKES_WITHOUT_RETRY_MAX, Refused, Settings,
 };
 use nowait_runtime::net::DatagramTrains;
 use nowait_runtime::spawn;
@@ -347,6 +347,42 @@ fn a_flood_of_hellos_is_answered_by_retry_and_bounded() {
         // Clients that can prove their addresses are served meanwhile.
         let (client, server) = stage.connect().await;
         exchange(&client, &server, 20).await;
+    });
+}
+
+#[test]
+fn a_first_packet_without_a_hello_takes_no_place() {
+    on_each_driver(|| async {
+        let stage = Stage::new(Behaviour::default());
+        let mut hello = first_datagram(&stage).await;
+        // Its tag is wrong, so that nothing of it can be read.
+        *hello.last_mut().unwrap() ^= 1;
+        let socket = nowait_runtime::net::Datagram::connect(stage.address).unwrap();
+        socket.send(&hello).await.unwrap();
+        let failure = stage.service.next_failure().await;
+        assert_eq!(failure, "client sent a first packet without a hello");
+        assert_eq!(stage.endpoint.counts(), (0, 0));
+        let (client, server) = stage.connect().await;
+        exchange(&client, &server, 20).await;
+    });
+}
+
+#[test]
+fn a_first_datagram_may_be_longer_than_ethernet_carries() {
+    on_each_driver(|| async {
+        let stage = Stage::new(Behaviour::default());
+        let mut hello = whole_hello(&stage).await;
+        // As if early data followed, which is left to the transport.
+        hello[0].resize(HANDSHAKE_DATAGRAM_BYTES_MAX, 0);
+        let socket = nowait_runtime::net::Datagram::connect(stage.address).unwrap();
+        for datagram in &hello {
+            socket.send(datagram).await.unwrap();
+        }
+        let answer = socket.recv_packet().await.unwrap();
+        // The form and the type, without the fixed bit, which may be greased (RFC 9287).
+        assert_eq!(answer.data[0] & 0xb0, 0x80, "an Initial packet");
+        assert_eq!(count(&stage.endpoint, "stateless_sent"), 0);
+        assert_eq!(stage.endpoint.counts(), (0, 1));
     });
 }
 

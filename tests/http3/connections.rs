@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use nowait_testkit::Driver;
 use nowait_testkit::http3::{Http3, code};
 use nowait_testkit::quic::{ConnectionError, Quic};
+use nowait_testkit::server::{Signal, signal};
+use nowait_testkit::wait::PATIENCE;
 
 use crate::stage::{http3, on_each_driver, pattern, server, trusting_options};
 
@@ -37,6 +40,23 @@ fn idle_connections_end() {
             other => panic!("{other:?}"),
         }
     });
+}
+
+/// Otherwise it could not know that a request on its way was not processed.
+#[test]
+fn a_client_that_misses_goaway_gets_it_again_before_the_end() {
+    let builder = server("").file("html/page", "page");
+    for driver in [Driver::Epoll, Driver::IoUring] {
+        let mut server = builder.clone().driver(driver).start();
+        let mut http3 = http3(&server);
+        assert_eq!(http3.get("/page").text(), "page");
+        http3.quic.miss(2);
+        signal(server.pid(), Signal::QUIT);
+        assert_eq!(http3.close_code(), code::NO_ERROR);
+        assert!(http3.goaway().is_some(), "{driver:?}");
+        assert!(server.wait_exit(PATIENCE).success());
+        server.check_logs();
+    }
 }
 
 #[test]

@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use quinn_proto::{
     AcceptError, ConnectError, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Endpoint,
-    EndpointConfig, Event, ServerConfig, TokenStore, Transmit, ValidationTokenConfig,
+    EndpointConfig, Event, ServerConfig, StreamId, TokenStore, Transmit, ValidationTokenConfig,
+    WriteError,
 };
 
 use crate::connection_id::{Home, IdGenerator};
@@ -60,6 +61,8 @@ pub(crate) struct Bundle {
     pub(crate) connection: Connection,
     pub(crate) home: Home,
     send_window: u64,
+    /// The window is closed, to learn when the peer has acknowledged everything.
+    awaits_all: bool,
 }
 
 /// A client's connection that is not begun yet.
@@ -118,7 +121,7 @@ impl Bundle {
         match endpoint.accept(incoming, now, &mut buffer, None) {
             Ok((handle, connection)) => {
                 let send_window = SEND_WINDOW_BYTES_MIN;
-                Ok(Bundle { endpoint, handle, connection, home, send_window })
+                Ok(Bundle { endpoint, handle, connection, home, send_window, awaits_all: false })
             }
             Err(AcceptError { cause, response }) => {
                 let last = response.map(|transmit| (transmit, buffer));
@@ -143,7 +146,7 @@ impl Bundle {
         config.transport_config(settings.transport()).token_store(tokens);
         let (handle, connection) = endpoint.connect(now, config, peer, server_name)?;
         let send_window = SEND_WINDOW_BYTES_MIN;
-        Ok(Bundle { endpoint, handle, connection, home, send_window })
+        Ok(Bundle { endpoint, handle, connection, home, send_window, awaits_all: false })
     }
 
     /// Takes a datagram. Returns an answer that needs no state: to an ID that is not of this connection.
@@ -191,6 +194,9 @@ impl Bundle {
     /// Sets what is kept of written data by what the path carries. What waits to be sent is little, so that it is still in
     /// the processor's cache then.
     fn follow_path(&mut self) {
+        if self.awaits_all {
+            return;
+        }
         let window = self.connection.congestion_state().window();
         let ahead = (window / 8).max(SEND_AHEAD_BYTES);
         let wanted = (window + ahead).clamp(SEND_WINDOW_BYTES_MIN, SEND_WINDOW_BYTES_MAX);
@@ -198,6 +204,22 @@ impl Bundle {
         if wanted > self.send_window + self.send_window / 16 || wanted < self.send_window / 2 {
             self.send_window = wanted;
             self.connection.set_send_window(wanted);
+        }
+    }
+
+    /// Whether the peer has acknowledged everything that was written to streams. Otherwise this one of our streams, which
+    /// is open, becomes writable when it has.
+    pub(crate) fn is_acknowledged(&mut self, stream: StreamId) -> bool {
+        // The library does not say. But this window lets it take a byte only when it keeps none for another attempt.
+        self.awaits_all = true;
+        self.connection.set_send_window(1);
+        !matches!(self.connection.send_stream(stream).write(&[]), Err(WriteError::Blocked))
+    }
+
+    /// Something more is to be written.
+    pub(crate) fn open_window(&mut self) {
+        if std::mem::take(&mut self.awaits_all) {
+            self.connection.set_send_window(self.send_window);
         }
     }
 

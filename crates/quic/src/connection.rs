@@ -229,9 +229,10 @@ impl Connection {
             let state = &mut *state;
             let sends = Self::sends(state, stream);
             let is_lost = state.lost.is_some();
-            match state.bundle.as_mut().map(|bundle| &mut bundle.connection) {
-                Some(connection) if sends && !is_lost => {
-                    match connection.send_stream(stream).write_chunks(chunks) {
+            match &mut state.bundle {
+                Some(bundle) if sends && !is_lost => {
+                    bundle.open_window();
+                    match bundle.connection.send_stream(stream).write_chunks(chunks) {
                         Ok(written) => {
                             *state.written.entry(stream).or_default() += written.bytes as u64;
                             written.bytes
@@ -319,6 +320,14 @@ impl Connection {
                 Poll::Pending
             }
         }
+    }
+
+    /// Whether the peer has acknowledged everything that was written to streams. If not, it is reported that this open
+    /// stream of ours is writable when it has; meanwhile no task may wait for room on a stream.
+    pub fn is_acknowledged(&self, stream: StreamId) -> bool {
+        let mut state = self.live.state.borrow_mut();
+        let sends = Self::sends(&mut state, stream);
+        state.bundle.as_mut().is_none_or(|bundle| !sends || bundle.is_acknowledged(stream))
     }
 
     /// Whether the peer reads no more of a stream.

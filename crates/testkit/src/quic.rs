@@ -127,6 +127,8 @@ pub struct Quic {
     takes: bool,
     /// Datagrams that are not sent, as if the network had lost them.
     loses: bool,
+    /// As many of those that come are lost.
+    misses: usize,
     /// Datagrams that were sent, if they are kept.
     sent: Option<Vec<Vec<u8>>>,
     received: Vec<u8>,
@@ -154,6 +156,7 @@ impl Quic {
             lost: None,
             takes: true,
             loses: false,
+            misses: 0,
             sent: options.records.then(Vec::new),
             received: vec![0; DATAGRAM_BYTES],
         };
@@ -246,6 +249,11 @@ impl Quic {
     /// Loses everything that is sent from now on, or no more.
     pub fn lose(&mut self, loses: bool) {
         self.loses = loses;
+    }
+
+    /// Loses the next datagrams that come.
+    pub fn miss(&mut self, number: usize) {
+        self.misses = number;
     }
 
     /// The datagrams that were sent so far. None unless [`QuicOptions::records`] says so.
@@ -451,6 +459,10 @@ impl Quic {
     }
 
     fn receive(&mut self, bytes: &[u8], from: SocketAddr) {
+        if self.misses > 0 {
+            self.misses -= 1;
+            return;
+        }
         let mut answer = Vec::new();
         let data = BytesMut::from(bytes);
         let event = self.endpoint.handle(Instant::now(), from, None, None, data, &mut answer);

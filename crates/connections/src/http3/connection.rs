@@ -354,9 +354,14 @@ impl Http3Connection {
         self.undelivered.borrow_mut().retain(|stream| *stream != id);
     }
 
-    /// Whether the client has everything.
+    /// Whether the client has everything, GOAWAY too: the end of the connection would not tell it that the requests on
+    /// their way were not processed. Only asked when nothing more is to be written.
     pub(super) fn is_delivered(&self) -> bool {
-        self.undelivered.borrow().is_empty() && (self.is_hq || !self.h3.borrow().has_output())
+        if !self.undelivered.borrow().is_empty() || self.is_hq {
+            return self.undelivered.borrow().is_empty();
+        }
+        let own = self.critical.iter().find_map(Cell::get);
+        !self.h3.borrow().has_output() && own.is_none_or(|own| self.transport.is_acknowledged(own))
     }
 
     /// Sets the priority of a stream in the transport, too.

@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 
-use nowait_quic::{Connection, ConnectionLost, Dir, Read, ReadError, WriteError};
+use nowait_quic::{Connection, ConnectionEvent, ConnectionLost, Dir, Read, ReadError, WriteError};
 use nowait_runtime::spawn;
 
 use crate::stage::{Behaviour, Stage, on_each_driver, pattern, receive, send};
@@ -39,6 +40,34 @@ fn bytes_pass_both_ways_whatever_their_number() {
             assert_eq!(answer.await.unwrap().unwrap(), data);
         }
         assert_eq!(*stage.service.names.borrow(), [Some("example.com".to_owned())]);
+    });
+}
+
+#[test]
+fn it_is_known_when_everything_was_acknowledged() {
+    on_each_driver(|| async {
+        let stage = Stage::new(Behaviour::default());
+        let (client, server) = stage.connect().await;
+        drop(spawn(echo(server)));
+        let stream = client.open(Dir::Bi).unwrap();
+        client.write(stream, &mut [pattern(70_000)]).unwrap();
+        assert!(!client.is_acknowledged(stream));
+        poll_fn(|cx| {
+            while let Poll::Ready(event) = client.poll_event(cx) {
+                if event == ConnectionEvent::Writable(stream) {
+                    return Poll::Ready(());
+                }
+            }
+            Poll::Pending
+        })
+        .await;
+        assert!(client.is_acknowledged(stream));
+        // More can be written all the same.
+        let another = client.open(Dir::Bi).unwrap();
+        let received = client.clone();
+        let answer = spawn(async move { receive(&received, another).await });
+        send(&client, another, pattern(700_000)).await.unwrap();
+        assert_eq!(answer.await.unwrap().unwrap(), pattern(700_000));
     });
 }
 

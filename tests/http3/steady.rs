@@ -46,23 +46,25 @@ enum Outcome {
 struct Client<'a> {
     load: &'a Load,
     number: usize,
-    connection: Option<Http3>,
+    /// With the time of its beginning.
+    connection: Option<(Http3, Instant)>,
 }
 
 impl Client<'_> {
     /// The connection, unless the server has asked to leave it.
-    fn connection(&mut self) -> &mut Http3 {
+    fn connection(&mut self) -> (&mut Http3, Instant) {
         let leaves = |http3: &Http3| http3.goaway().is_some() || http3.quic.lost().is_some();
-        if self.connection.as_ref().is_none_or(leaves) {
-            if let Some(mut left) = self.connection.take() {
+        if self.connection.as_ref().is_none_or(|(http3, _)| leaves(http3)) {
+            if let Some((mut left, _)) = self.connection.take() {
                 left.quic.close(code::NO_ERROR);
             }
             let begun = Instant::now();
-            self.connection = Some(Http3::to_port(self.load.port));
+            self.connection = Some((Http3::to_port(self.load.port), begun));
             self.load.connections.fetch_add(1, Ordering::Relaxed);
             self.note(begun, "a connection");
         }
-        self.connection.as_mut().expect("there is one now")
+        let (http3, since) = self.connection.as_mut().expect("there is one now");
+        (http3, *since)
     }
 
     fn note(&self, begun: Instant, what: &str) {
@@ -86,8 +88,8 @@ impl Client<'_> {
     }
 
     fn try_ask(&mut self, method: &str, path: &str, content: &[u8]) -> Outcome {
-        let number = self.number;
-        let http3 = self.connection();
+        let (number, begun) = (self.number, Instant::now());
+        let (http3, since) = self.connection();
         let length = content.len().to_string();
         let fields = [("content-length", &length[..])];
         let fields = if content.is_empty() { &[][..] } else { &fields[..] };
@@ -108,12 +110,19 @@ impl Client<'_> {
         // RFC 9114, 5.2: requests from this stream on were not processed.
         let refused = http3.goaway().is_some_and(|from| u64::from(id) >= from)
             || exchange.reset == Some(code::REQUEST_REJECTED);
-        let lost = http3.quic.lost();
         assert!(
             refused,
-            "client {number} lost {method} {path} on {id}: {:?}, {:?}, {lost:?}",
+            "client {number} at port {} lost {method} {path} on {id} after {:?}: status {}, {} bytes of content, reset \
+             {:?}, stopped {:?}, GOAWAY {:?}, connection of {:?}: {:?}",
+            http3.quic.port(),
+            begun.elapsed(),
+            exchange.status,
+            exchange.body.len(),
             exchange.reset,
-            http3.goaway()
+            exchange.stopped,
+            http3.goaway(),
+            since.elapsed(),
+            http3.quic.lost()
         );
         Outcome::Refused
     }

@@ -79,6 +79,7 @@ mod ssi;
 mod stage;
 mod status;
 mod status_events;
+mod status_openapi;
 mod steering;
 mod stub_status;
 mod sub_filter;

@@ -36,6 +36,14 @@ impl Try {
         Self { peer, connect: None, first_byte: None, session: None, received: 0, sent: 0 }
     }
 
+    /// The server, if one was chosen.
+    pub fn peer(&self) -> Option<&Peer> {
+        match &self.peer {
+            PeerName::Peer(peer) => Some(peer),
+            PeerName::Text(_) => None,
+        }
+    }
+
     /// The address, or the name of the group.
     pub fn name(&self) -> &str {
         match &self.peer {

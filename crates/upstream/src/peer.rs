@@ -5,6 +5,7 @@
 //! lock, so that balancers see a consistent whole, but a peer is released without it, and two
 //! generations may use the same state at the same time.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -206,6 +207,16 @@ impl Peer {
     /// The address as text: `127.0.0.1:8080`, `unix:/run/x.sock`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Appends the IP address without the port, or the Unix socket as `unix:/run/x.sock`.
+    pub fn append_host(&self, out: &mut Vec<u8>) {
+        match self.address.inet() {
+            Some(address) => {
+                let _ = write!(out, "{}", address.ip());
+            }
+            None => out.extend_from_slice(self.name.as_bytes()),
+        }
     }
 
     /// The server as the configuration names it.

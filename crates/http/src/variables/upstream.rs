@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use nowait_upstream::Peer;
+
 use super::core::{joined, number, seconds};
 use super::{Builtin, Family};
 use crate::request::Request;
@@ -23,19 +25,13 @@ pub const BUILTINS: &[Builtin] = &[
     },
     Builtin {
         name: "upstream_last_addr",
-        doc: "Address of the upstream server that was tried last.",
-        get: |r, out| last(r, |peer| out.extend_from_slice(peer.as_bytes())).is_some(),
+        doc: "IP address without port, or path as `unix:/run/x.sock`, of the upstream server that was chosen last.",
+        get: |r, out| last(r, |peer| peer.append_host(out)),
     },
     Builtin {
         name: "upstream_last_server_name",
-        doc: "Name, within its group, of the upstream server that was tried last.",
-        get: |r, out| {
-            last(r, |peer| match peer {
-                PeerName::Peer(peer) => out.extend_from_slice(peer.server_name()),
-                PeerName::Text(text) => out.extend_from_slice(text.as_bytes()),
-            })
-            .is_some()
-        },
+        doc: "Name, within its group, of the upstream server that was chosen last.",
+        get: |r, out| last(r, |peer| out.extend_from_slice(peer.server_name())),
     },
     Builtin {
         name: "upstream_status",
@@ -135,11 +131,19 @@ fn each(r: &Request, out: &mut Vec<u8>, append: impl Fn(&Try, &mut Vec<u8>)) -> 
     !tries.is_empty()
 }
 
-/// Evaluates the server that was tried last.
-fn last<T>(r: &Request, look: impl FnOnce(&PeerName) -> T) -> Option<T> {
-    let state = UpstreamState::get(r.state())?;
+/// Looks at the server that was chosen last; false if none was. A group that has no usable server any more
+/// does not replace it.
+fn last(r: &Request, look: impl FnOnce(&Peer)) -> bool {
+    let Some(state) = UpstreamState::get(r.state()) else { return false };
     let tries = state.tries();
-    tries.last()?.peer.as_ref().map(look)
+    let chosen = tries.iter().rev().find_map(|one| match &one.peer {
+        Some(PeerName::Peer(peer)) => Some(peer),
+        _ => None,
+    });
+    chosen.is_some_and(|peer| {
+        look(peer);
+        true
+    })
 }
 
 /// Appends a number for each try.

@@ -20,9 +20,20 @@ pub const BUILTINS: &[Builtin] = builtin_rows! {
     "upstream_connect_time" => |s, out| each(s, out, |one, out| time(one.connect, out));
     /// Times until the first byte arrived; `-` if none did.
     "upstream_first_byte_time" => |s, out| each(s, out, |one, out| time(one.first_byte, out));
+    /// IP address without port, or path as `unix:/run/x.sock`, of the upstream server that was chosen last.
+    "upstream_last_addr" => last_address;
     /// Times until the upstream part of the session ended; `-` while it is in progress.
     "upstream_session_time" => |s, out| each(s, out, |one, out| time(one.session, out));
 };
+
+fn last_address(s: &Session, out: &mut Vec<u8>) -> bool {
+    let tries = s.tries.borrow();
+    let chosen = tries.iter().rev().find_map(Try::peer);
+    chosen.is_some_and(|peer| {
+        peer.append_host(out);
+        true
+    })
+}
 
 fn each(s: &Session, out: &mut Vec<u8>, append: fn(&Try, &mut Vec<u8>)) -> bool {
     let tries = s.tries.borrow();

@@ -195,3 +195,30 @@ fn the_first_of_many_expressions_decides() {
     client.send("GET / HTTP/1.1\r\nHost: site7.of.mine.example\r\n\r\n");
     assert_eq!(client.response().text(), "site:of.mine");
 }
+
+#[test]
+fn numbers_and_ranges() {
+    let site = show(
+        "num_map $arg_n $port { default none; <=1023 low; 443 https; 8080-8090 range; 8085-9000 second; >=60000 high$arg_x; }
+         num_map $arg_n $bare { >5 more; }
+         num_map $arg_v $fresh { volatile; 1 one; }",
+        "$port|$bare|$fresh",
+    );
+    gets(
+        &site,
+        &[
+            ("/?n=0", "200\n\nlow||"),
+            ("/?n=443", "200\n\nhttps|more|"),
+            ("/?n=1023", "200\n\nlow|more|"),
+            ("/?n=1024", "200\n\nnone|more|"),
+            ("/?n=8090", "200\n\nrange|more|"),
+            ("/?n=8091&v=01", "200\n\nsecond|more|one"),
+            ("/?n=18446744073709551615&x=er", "200\n\nhigher|more|"),
+            // Not numbers.
+            ("/?n=18446744073709551616", "200\n\nnone||"),
+            ("/?n=-7", "200\n\nnone||"),
+            ("/?n=7.5", "200\n\nnone||"),
+            ("/", "200\n\nnone||"),
+        ],
+    );
+}

@@ -38,6 +38,11 @@ const BLOCKS: &[(&str, &str)] = &[
          server { listen 1; location / { proxy_pass http://u; health_check match=m; } }",
         "= hint: define it in the http block: match m { }",
     ),
+    ("num_map $arg_n $v { 9-8 x; }", "= hint: it contains no number"),
+    ("num_map $arg_n $v { 8o x; }", "^ expected a number, such as 80; a range: 8080-8090;"),
+    ("num_map $arg_n $v { 1-9 x; 1-9 y; }", "= hint: another line has the same numbers"),
+    ("num_map $arg_n $v { 1 x y; }", "^ expected a number or a range, and a value"),
+    ("num_map 80 $v { 1 x; }", "^ expected a name that begins with \"$\""),
     ("match m { status 20; }", "^ expected codes from 100 to 999"),
 ];
 

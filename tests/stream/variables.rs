@@ -22,6 +22,16 @@ fn maps() {
 }
 
 #[test]
+fn numbers() {
+    check(
+        "num_map $server_port $port { <=1023 low; >=1024 'not $protocol'; default none; }
+         num_map $remote_addr $none { >=0 some; default none; }",
+        "return '$port $none';",
+        "not TCP none",
+    );
+}
+
+#[test]
 fn networks() {
     check(
         "geo $net { default out; 127.0.0.0/8 in; 192.0.2.0/24 far; }

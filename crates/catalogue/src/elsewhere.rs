@@ -621,7 +621,7 @@ const TABLE: &[Origin] = &[
     },
     Origin {
         name: "NGINX Plus",
-        names: "num_map internal_redirect app_protect_*",
+        names: "internal_redirect app_protect_*",
         files: "ngx_http_app_protect_module ngx_http_app_protect_dos_module",
         protects: true,
         loss: "the feature is gone",

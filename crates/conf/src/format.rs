@@ -20,7 +20,8 @@ const INDENT: usize = 4;
 const ALIGNED_COLUMNS_MAX: usize = 200;
 
 /// Blocks whose entries are data and are often written as a table.
-const DATA: &[&[u8]] = &[b"charset_map", b"geo", b"geoip2", b"map", b"split_clients", b"types"];
+const DATA: &[&[u8]] =
+    &[b"charset_map", b"geo", b"geoip2", b"map", b"num_map", b"split_clients", b"types"];
 
 /// Formats the text of one file; `name` is for messages. An `include` is a directive like others.
 ///

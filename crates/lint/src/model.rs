@@ -194,6 +194,7 @@ const HTTP_ONLY: &[&str] = &[
     "server",
     "upstream",
     "map",
+    "num_map",
     "geo",
     "split_clients",
     "limit_req_zone",
@@ -208,7 +209,8 @@ fn kind_of(outer: BlockKind, node: &Node) -> BlockKind {
     match (outer, name) {
         (
             _,
-            b"map" | b"geo" | b"types" | b"split_clients" | b"charset_map" | b"geoip2" | b"match",
+            b"map" | b"num_map" | b"geo" | b"types" | b"split_clients" | b"charset_map" | b"geoip2"
+            | b"match",
         ) => BlockKind::Data,
         (BlockKind::Main, b"http") => BlockKind::Http,
         (BlockKind::Main, b"events") => BlockKind::Events,

@@ -296,6 +296,7 @@ pub fn blocks_to_judge(registry: &Registry) -> Vec<&'static str> {
     const DATA: &[&str] = &[
         "types",
         "map",
+        "num_map",
         "geo",
         "geoip2",
         "split_clients",

@@ -1,4 +1,4 @@
-//! Directives that define variables: `map`, `geo`, `split_clients` and `keyval`. `nowait_variables` and
+//! Directives that define variables: `map`, `num_map`, `geo`, `split_clients` and `keyval`. `nowait_variables` and
 //! `nowait_front` implement them, for requests and sessions alike; here are their rows for the `http` block.
 
 use nowait_conf::{Cx, Diagnostic, Node};
@@ -10,7 +10,7 @@ use nowait_http::variables::complex::HttpVariables;
 
 /// This module.
 pub static MODULE: Module = Module {
-    rows: &[MAP_ROWS, GEO_ROWS, SPLIT_CLIENTS_ROWS, KEYVAL_ROWS],
+    rows: &[MAP_ROWS, NUM_MAP_ROWS, GEO_ROWS, SPLIT_CLIENTS_ROWS, KEYVAL_ROWS],
     finish: Some(finish),
     ..Module::EMPTY
 };
@@ -32,6 +32,17 @@ nowait_conf::rows! {
     "map_hash_max_size" => accepted, in HTTP, take exactly(1), default "2048", args "size";
     /// Accepted for compatibility: the table needs no tuning.
     "map_hash_bucket_size" => accepted, in HTTP, take exactly(1), default "64", args "size";
+}
+
+nowait_conf::rows! {
+    pub static NUM_MAP_ROWS, module "num_map";
+
+    /// Defines a variable by a table in which a number is looked up. Keys are numbers (`443`), ranges with both ends
+    /// (`8080-8090`) and limits (`<1024`, `<=1023`, `>8092`, `>=8093`), all without a sign. A single number counts before
+    /// ranges; of several ranges that contain the number, the first in the configuration counts. `default` is the
+    /// value if none does, or if the text is not a number; otherwise the value is empty. With `volatile`, the
+    /// variable is computed at every use.
+    block "num_map" => nowait_variables::num_map::num_map::<HttpVariables>, in HTTP, take exactly(2), args "$number $variable { ... }";
 }
 
 nowait_conf::rows! {

@@ -25,6 +25,7 @@ mod interner;
 pub mod late;
 pub mod map;
 pub mod names;
+pub mod num_map;
 pub mod regex;
 pub mod split_clients;
 mod subject;

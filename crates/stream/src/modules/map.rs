@@ -1,4 +1,4 @@
-//! Directives that define variables: `map`, `geo`, `geoip2`, `split_clients` and `keyval`. They are implemented in
+//! Directives that define variables: `map`, `num_map`, `geo`, `geoip2`, `split_clients` and `keyval`. They are implemented in
 //! `nowait_variables` and `nowait_front`, for requests and sessions alike. nginx: `ngx_stream_map_module`,
 //! `ngx_stream_geo_module`, `ngx_stream_split_clients_module`.
 
@@ -12,6 +12,7 @@ use crate::variables::complex::StreamVariables;
 pub static MODULE: Module = Module {
     rows: &[
         MAP_ROWS,
+        NUM_MAP_ROWS,
         GEO_ROWS,
         #[cfg(feature = "geoip2")]
         GEOIP2_ROWS,
@@ -31,6 +32,13 @@ nowait_conf::rows! {
     "map_hash_max_size" => accepted, in STREAM, take exactly(1), default "2048", args "size";
     /// Accepted for compatibility: the table needs no tuning.
     "map_hash_bucket_size" => accepted, in STREAM, take exactly(1), default "64", args "size";
+}
+
+nowait_conf::rows! {
+    pub static NUM_MAP_ROWS, module "stream_num_map";
+
+    /// Defines a session variable by numbers and ranges of numbers, as `num_map` in `http` does for requests.
+    block "num_map" => nowait_variables::num_map::num_map::<StreamVariables>, in STREAM, take exactly(2), args "$number $variable { ... }";
 }
 
 nowait_conf::rows! {

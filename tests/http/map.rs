@@ -222,3 +222,54 @@ fn numbers_and_ranges() {
         ],
     );
 }
+
+#[test]
+fn values_of_json_documents() {
+    let site = site(
+        r#"
+        json_set $name $arg_json user.name;
+        json_set $tag $arg_json user.tags[1];
+        json_set $user $arg_json user;
+        json_set $dotted $arg_json '["a.b"]';
+        json_set $other $arg_other user.name;
+        json_set $http_x $arg_json x;
+        map $name $mapped { default none; jo known; }
+        json_max_depth 3;
+        client_body_early_read 1;
+        json_set $from_body $request_body id;
+        server {
+            listen 127.0.0.1:%%PORT%%;
+            location / { return 200 "$name|$tag|$user|$dotted|$other|$http_x|$mapped"; }
+            location /body { return 200 "<$from_body>"; }
+            location /set { set $name fixed; return 200 "$name|$tag|$name"; }
+        }
+        "#,
+    );
+    let get = |json: &str| format!("GET /?json={json} HTTP/1.1\r\nHost: a\r\nX: header\r\n\r\n");
+    let post = |body: &str| {
+        format!("POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+    };
+    let set =
+        "GET /set?json={\"user\":{\"name\":\"jo\",\"tags\":[1,2]}} HTTP/1.1\r\nHost: a\r\n\r\n";
+    let exchange: &[(String, &str)] = &[
+        (
+            get(r#"{"user":{"name":"jo","tags":[1,"\u00e9"]}}"#),
+            r#"jo|é|{"name":"jo","tags":[1,"\u00e9"]}||||known"#,
+        ),
+        (get(r#"{"a.b":[true],"x":null}&other={"user":{"name":0}}"#), "|||[true]|0|null|none"),
+        // An invalid document has no values at all; nor has one that is nested too deep.
+        (get(r#"{"user":{"name":"jo"}"#), "||||||none"),
+        (get(r#"{"user":{"name":"jo","x":[[1]]}}"#), "||||||none"),
+        (get(""), "||||||none"),
+        (post(r#"{"id":"7"}"#), "<7>"),
+        (post("id=7"), "<>"),
+        (set.to_owned(), "fixed|2|fixed"),
+    ];
+    on_each_driver(&site, |server| {
+        for (request, expected) in exchange {
+            let mut client = server.client();
+            client.send(request);
+            assert_eq!(client.response().text(), *expected, "{request}");
+        }
+    });
+}

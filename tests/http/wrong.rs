@@ -43,6 +43,15 @@ const BLOCKS: &[(&str, &str)] = &[
     ("num_map $arg_n $v { 1-9 x; 1-9 y; }", "= hint: another line has the same numbers"),
     ("num_map $arg_n $v { 1 x y; }", "^ expected a number or a range, and a value"),
     ("num_map 80 $v { 1 x; }", "^ expected a name that begins with \"$\""),
+    ("json_set $v $arg_j a..b;", "^ expected names with dots between them"),
+    ("json_set $v $arg_j '';", "^ expected a path such as user.name"),
+    ("json_set $v $arg_j a; json_set $V $arg_j b;", "= hint: give each path a variable of its own"),
+    ("json_set v $arg_j a;", "^ expected a name that begins with \"$\""),
+    ("json_set $v arg_j a;", "^ expected a name that begins with \"$\""),
+    ("json_set $host $arg_j a;", "the duplicate \"host\" variable"),
+    ("json_set $v $jsn a; server { listen 1; return 200 $v; }", "unknown \"jsn\" variable"),
+    ("json_max_depth 257;", "value must be between 1 and 256"),
+    ("json_max_depth x;", "^ expected a number from 1 to 256"),
     ("match m { status 20; }", "^ expected codes from 100 to 999"),
 ];
 

@@ -1,4 +1,4 @@
-//! Directives that define variables: `map`, `num_map`, `geo`, `split_clients` and `keyval`. `nowait_variables` and
+//! Directives that define variables: `map`, `num_map`, `geo`, `split_clients`, `keyval` and `json_set`. `nowait_variables` and
 //! `nowait_front` implement them, for requests and sessions alike; here are their rows for the `http` block.
 
 use nowait_conf::{Cx, Diagnostic, Node};
@@ -10,7 +10,7 @@ use nowait_http::variables::complex::HttpVariables;
 
 /// This module.
 pub static MODULE: Module = Module {
-    rows: &[MAP_ROWS, NUM_MAP_ROWS, GEO_ROWS, SPLIT_CLIENTS_ROWS, KEYVAL_ROWS],
+    rows: &[MAP_ROWS, NUM_MAP_ROWS, GEO_ROWS, SPLIT_CLIENTS_ROWS, KEYVAL_ROWS, JSON_ROWS],
     finish: Some(finish),
     ..Module::EMPTY
 };
@@ -84,6 +84,23 @@ nowait_conf::rows! {
     /// Defines a variable: the value that the zone has for the key, a text with variables. Without a value, the
     /// variable is not found.
     "keyval" => keyval::keyval::<HttpVariables>, in HTTP, take exactly(3), inheritance Own, args "key $variable zone=name";
+}
+
+nowait_conf::rows! {
+    pub static JSON_ROWS, module "json";
+
+    /// Defines a variable: the value at a path of the JSON document that the source variable has, such as `$arg_data` or
+    /// `$request_body` (see `client_body_early_read`).
+    ///
+    /// In a path, dots stand between the names of members, and brackets around the positions of elements, from 0:
+    /// `user.tags[0]`. A name with other characters is quoted in brackets, with the escapes of JSON:
+    /// `data["a.b"].c`. Strings are without their quotes and escapes; other values are as in the document, objects and
+    /// arrays included. Of members with the same name, the last counts. If there is no such value, or the document is
+    /// invalid, the variable is not found. A document is read once per request, at the first use of one of its
+    /// variables.
+    "json_set" => nowait_variables::json_set::json_set::<HttpVariables>, in HTTP, take exactly(3), inheritance Own, args "$variable $source path";
+    /// Sets the maximum nesting of JSON documents, from 1 to 256. A document that is nested deeper is invalid.
+    "json_max_depth" => nowait_variables::json_set::json_max_depth::<HttpVariables>, in HTTP, take exactly(1), default "32", args "number";
 }
 
 fn accepted(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {

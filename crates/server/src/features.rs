@@ -91,6 +91,7 @@ const FEATURES: &[(&str, ModuleKind, bool)] = &[
     ("http_secure_link_module", Optional, true),
     ("http_slice_module", Optional, true),
     ("http_stub_status_module", Optional, true),
+    ("http_json_module", Optional, true),
     // stream
     ("stream", Optional, true),
     ("stream_ssl_module", Optional, true),

@@ -22,6 +22,7 @@ pub mod geo;
 #[cfg(feature = "geoip2")]
 pub mod geoip2;
 mod interner;
+pub mod json_set;
 pub mod late;
 pub mod map;
 pub mod names;
@@ -356,7 +357,8 @@ impl<N: Namespace> Table<N> {
     /// The known name nearest to a misspelt one.
     pub fn nearest(&self, name: &str) -> Option<String> {
         let own = self.user.iter().filter(|(_, user)| user.unset.is_some());
-        self.vocabulary.nearest(name, own.map(|(name, _)| &**name))
+        let own = own.map(|(name, _)| &**name).filter(|name| !name.contains(' '));
+        self.vocabulary.nearest(name, own)
     }
 
     /// The name of a mentioned variable.

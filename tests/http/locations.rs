@@ -1,6 +1,6 @@
 //! `location`: which one answers, and what it inherits.
 
-use crate::stage::{exchanges, gets, on_each_driver, server};
+use crate::stage::{exchanges, gets, on_each_driver, server, site};
 
 #[test]
 fn the_best_location_answers() {
@@ -186,4 +186,52 @@ fn the_size_of_a_regular_expression_match_is_bounded() {
         assert!(matches!(response.status, 200 | 500), "{response}");
         assert_eq!(server.get("/ok").text(), "OK");
     });
+}
+
+/// nginx 1.31.5: predicate locations.
+#[test]
+fn by_variables() {
+    let site = site(
+        r#"
+        map $arg_a $special { default 0; yes 1; }
+        server {
+            listen 127.0.0.1:%%PORT%%;
+            location $special {
+                return 200 special;
+                location /inside/ { return 200 inside; }
+                location = /file { return 200 file; }
+            }
+            location $http_x { return 200 header; }
+            location / { return 200 prefix; location $arg_b { return 200 nested; } }
+            location = /exact { return 200 exact; }
+            location ^~ /final { return 200 final; }
+            location ~ regex { return 200 regex; }
+            location /change { rewrite ^ /new?a=yes; }
+            location $arg_file { alias %%DIR%%/one.txt; }
+        }
+        "#,
+    );
+    exchanges(
+        &site.file("one.txt", "one"),
+        &[
+            ("GET / HTTP/1.1\nHost: a", "200\n\nprefix"),
+            ("GET /?a=yes HTTP/1.1\nHost: a", "200\n\nspecial"),
+            ("GET /?a=no HTTP/1.1\nHost: a", "200\n\nprefix"),
+            ("GET /x HTTP/1.1\nHost: a\nX: 0", "200\n\nprefix"),
+            ("GET /x HTTP/1.1\nHost: a\nX: 00", "200\n\nheader"),
+            ("GET /x?a=yes HTTP/1.1\nHost: a\nX: 1", "200\n\nspecial"),
+            // The level below the prefix is searched first.
+            ("GET /x?a=yes&b=1 HTTP/1.1\nHost: a", "200\n\nnested"),
+            ("GET /inside/x?a=yes HTTP/1.1\nHost: a", "200\n\ninside"),
+            ("GET /inside/x HTTP/1.1\nHost: a", "200\n\nprefix"),
+            ("GET /file?a=yes HTTP/1.1\nHost: a", "200\n\nfile"),
+            ("GET /exact?a=yes HTTP/1.1\nHost: a", "200\n\nexact"),
+            ("GET /final?a=yes HTTP/1.1\nHost: a", "200\n\nfinal"),
+            ("GET /regex?a=yes HTTP/1.1\nHost: a", "200\n\nregex"),
+            // As in nginx, `map` computes its variable once for a request.
+            ("GET /change HTTP/1.1\nHost: a", "200\n\nprefix"),
+            // `alias` names the file.
+            ("GET /any?file=1 HTTP/1.1\nHost: a", "200\n\none"),
+        ],
+    );
 }

@@ -52,6 +52,14 @@ const BLOCKS: &[(&str, &str)] = &[
     ("json_set $v $jsn a; server { listen 1; return 200 $v; }", "unknown \"jsn\" variable"),
     ("json_max_depth 257;", "value must be between 1 and 256"),
     ("json_max_depth x;", "^ expected a number from 1 to 256"),
+    ("server { listen 1; location $a$b { } }", "= hint: a location takes one variable; \"map\""),
+    ("server { listen 1; location $ { } }", "^ expected a name that begins with \"$\""),
+    ("server { listen 1; location $agr_a { } location = /x { } }", "unknown \"agr_a\" variable"),
+    ("server { listen 1; location $a { location @b { } } }", "can be on the server level only"),
+    (
+        "server { listen 1; location $arg_a { proxy_pass http://127.0.0.1:1/x; } }",
+        "inside predicate location",
+    ),
     ("match m { status 20; }", "^ expected codes from 100 to 999"),
 ];
 

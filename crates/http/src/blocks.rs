@@ -15,9 +15,10 @@ use nowait_variables::Vocabulary;
 
 use crate::conf;
 use crate::conf::limit_except::{LimitExcept, LimitExceptLayer};
+use crate::conf::location_test::LocationTest;
 use crate::conf::log::{LogConf, TaskLogs, access_logs};
 use crate::conf::uri_scope::{FirstServerName, PatternLayer, ServerNames};
-use crate::conf::{HttpConf, Location, LocationId, Regex, Server, ServerId};
+use crate::conf::{HttpConf, Location, LocationId, Server, ServerId};
 use crate::conf::{body, client, files, http2, http3, mime, pages};
 use crate::location_tree::{self, Kind, LocationError, Locations, Pattern};
 use crate::mime::Types;
@@ -39,8 +40,11 @@ nowait_conf::rows! {
     /// Settings for some of the URIs: those that begin with `uri`, equal it (`=`), or match a
     /// regular expression (`~`; `~*` ignores case). An exact match wins. Otherwise the longest
     /// matching prefix is remembered, and the first matching expression wins over it, unless the
-    /// prefix is marked `^~`. A named location (`@name`) is reachable only by internal redirects.
-    block "location" => location, in SERVER | LOCATION, take between(1, 2), args "[ = | ~ | ~* | ^~ ] uri { ... } | @name { ... }";
+    /// prefix is marked `^~`. Last come variables (`$variable`) in their order, unless an exact match, an
+    /// expression or a prefix with `^~` was found: such a location is for requests for which the
+    /// variable is neither empty nor `0`. A named location (`@name`) is reachable only by internal
+    /// redirects.
+    block "location" => location, in SERVER | LOCATION, take between(1, 2), args "[ = | ~ | ~* | ^~ ] uri { ... } | $variable { ... } | @name { ... }";
     /// The address, port or Unix-domain socket path on which the server accepts requests: `8080`,
     /// `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/site.sock`. Host names are resolved when the
     /// configuration is read. The first server of an address, or the one marked `default_server`,
@@ -108,7 +112,7 @@ struct LocationsLayer {
 /// A location inside of the block.
 struct NestedLocation {
     pattern: Pattern,
-    regex: Option<Regex>,
+    test: Option<LocationTest>,
     scope: Scope,
     word: Word,
     span: Span,
@@ -155,8 +159,12 @@ fn location(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     if let Some(outer) = cx.layer::<PatternLayer>().0.clone() {
         pattern.check_inside(&outer).map_err(|error| word.error(error.to_string()))?;
     }
-    let regex = match pattern.kind {
-        Kind::Regex { caseless } => Some(conf::compile_regex(cx, &word, &pattern.text, caseless)?),
+    let test = match pattern.kind {
+        Kind::Regex { caseless } => {
+            let regex = conf::compile_regex(cx, &word, &pattern.text, caseless)?;
+            Some(LocationTest::Regex(regex))
+        }
+        Kind::Variable => Some(LocationTest::variable(cx, &word)?),
         _ => None,
     };
     let mut scope = cx.new_scope(Context::LOCATION);
@@ -164,7 +172,7 @@ fn location(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let scope = cx.block_in(scope, node.children());
     cx.layer::<LocationsLayer>().locations.push(NestedLocation {
         pattern,
-        regex,
+        test,
         scope,
         word,
         span: node.span,
@@ -229,7 +237,7 @@ fn root(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     }
     let append = match (alias, &pattern) {
         (false, _) => Append::Uri,
-        (true, Some(Pattern { kind: Kind::Regex { .. }, .. })) => Append::Nothing,
+        (true, Some(Pattern { kind: Kind::Regex { .. } | Kind::Variable, .. })) => Append::Nothing,
         (true, Some(pattern)) => Append::After(pattern.text.len()),
         (true, None) => Append::Uri,
     };
@@ -422,10 +430,10 @@ impl Build<'_> {
         cx: &mut Cx<'_>,
         outer: &[&Scope],
         nested: Vec<NestedLocation>,
-    ) -> Locations<LocationId, Regex> {
+    ) -> Locations<LocationId, LocationTest> {
         let mut builder = location_tree::Builder::new();
         let mut words = Vec::new();
-        for NestedLocation { pattern, regex, mut scope, word, span } in nested {
+        for NestedLocation { pattern, test, mut scope, word, span } in nested {
             let inner = scope.take::<LocationsLayer>().locations;
             let limit = scope.take::<LimitExceptLayer>().0;
             let mut chain = outer.to_vec();
@@ -450,12 +458,12 @@ impl Build<'_> {
             let auto_redirect = auto_redirect && pattern.text.last() == Some(&b'/');
             let value = id;
             let location =
-                location_tree::LocationNode { value, regex, auto_redirect, nested: inner };
+                location_tree::LocationNode { value, test, auto_redirect, nested: inner };
             builder.add(pattern, location);
         }
         match builder.build() {
             Ok(locations) => {
-                locations.frequent().for_each(Regex::prepare);
+                locations.frequent().for_each(LocationTest::prepare);
                 locations
             }
             Err(errors) => {

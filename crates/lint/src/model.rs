@@ -429,6 +429,8 @@ impl<'m> BlockRef<'m> {
                 let rest = |length: usize| &text[length..];
                 match text {
                     [b'@', ..] => (Modifier::Named, word, text),
+                    // Of a variable: it has no URI.
+                    [b'$', ..] => return None,
                     [b'=', ..] => (Modifier::Exact, word, rest(1)),
                     [b'^', b'~', ..] => (Modifier::Preferred, word, rest(2)),
                     [b'~', b'*', ..] => (Modifier::Regex { ignores_case: true }, word, rest(2)),

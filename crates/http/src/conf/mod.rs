@@ -11,6 +11,7 @@ pub mod files;
 pub mod http2;
 pub mod http3;
 pub mod limit_except;
+pub mod location_test;
 pub mod log;
 pub mod mime;
 pub mod pages;
@@ -94,7 +95,7 @@ pub struct Server {
     /// Settings outside of all locations.
     pub root: LocationId,
     /// The locations.
-    pub locations: Locations<LocationId, Regex>,
+    pub locations: Locations<LocationId, location_test::LocationTest>,
 }
 
 /// A location, or the settings of a server outside of its locations.

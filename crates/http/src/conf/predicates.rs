@@ -46,7 +46,8 @@ impl Predicates {
     }
 }
 
-fn holds(value: &[u8]) -> bool {
+/// Neither empty nor `0`.
+pub(super) fn holds(value: &[u8]) -> bool {
     !matches!(value, b"" | b"0")
 }
 

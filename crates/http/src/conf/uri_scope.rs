@@ -22,14 +22,16 @@ pub struct FirstServerName(pub Bytes);
 pub enum UriScope {
     /// The URIs with this prefix.
     Prefix(Bytes),
-    /// An expression, a name, `if` or `limit_except`: no known part of the URI.
+    /// An expression, a variable, a name, `if` or `limit_except`: no known part of the URI.
     Other,
 }
 
 /// The URIs of the block being read.
 pub fn place(cx: &mut Cx<'_>) -> UriScope {
     match &cx.layer::<PatternLayer>().0 {
-        Some(Pattern { kind: Kind::Regex { .. } | Kind::Named, .. }) | None => UriScope::Other,
+        Some(Pattern { kind: Kind::Regex { .. } | Kind::Variable | Kind::Named, .. }) | None => {
+            UriScope::Other
+        }
         Some(pattern) => UriScope::Prefix(Bytes::copy_from_slice(&pattern.text)),
     }
 }

@@ -5,11 +5,11 @@
 //! searched once per request and internal redirect. The order is nginx's
 //! (`ngx_http_core_find_location`): at each level an equal `=` location ends the search; otherwise
 //! the longest prefix is taken and its nested level searched. Unless that search has ended or the
-//! prefix was `^~`, the level's regexes are tried in order, and a match is searched for nested
+//! prefix was `^~`, the level's regexes are tried in order, then its variables, and a match is searched for nested
 //! locations.
 //!
 //! Prefixes are kept sorted; a look-up is one binary search and a walk along links to shorter
-//! prefixes. It allocates nothing. Regexes are compiled and run by the caller; of many, only those that can match
+//! prefixes. It allocates nothing. Regexes are compiled and run by the caller, who evaluates variables, too; of many, only those that can match
 //! are.
 
 use std::fmt;
@@ -31,6 +31,8 @@ pub enum Kind {
         /// Compiled without regard to case.
         caseless: bool,
     },
+    /// `$variable`: for requests for which it is neither empty nor `0`.
+    Variable,
     /// `@name`: for `error_page`, `try_files` and the like; never matched by a URI.
     Named,
 }
@@ -40,7 +42,7 @@ pub enum Kind {
 pub struct Pattern {
     /// The kind of comparison.
     pub kind: Kind,
-    /// URI, prefix, regex, or the name with its `@`; without the modifier.
+    /// URI, prefix, regex, or the name with its `@` or `$`; without the modifier.
     pub text: Box<[u8]>,
 }
 
@@ -108,7 +110,7 @@ impl fmt::Display for LocationError {
 impl std::error::Error for LocationError {}
 
 impl Pattern {
-    /// Reads the arguments of `location`: `[ = | ^~ | ~ | ~* ] uri` or `@name`; the modifier may
+    /// Reads the arguments of `location`: `[ = | ^~ | ~ | ~* ] uri`, `$variable` or `@name`; the modifier may
     /// also stand directly before the text, as in `location =/`.
     pub fn parse(args: &[&[u8]]) -> Result<Pattern, LocationError> {
         let regex = |caseless| Kind::Regex { caseless };
@@ -126,6 +128,7 @@ impl Pattern {
                 [b'~', b'*', text @ ..] => (regex(true), text),
                 [b'~', text @ ..] => (regex(false), text),
                 [b'@', ..] => (Kind::Named, *text),
+                [b'$', ..] => (Kind::Variable, *text),
                 text => (Kind::Prefix, text),
             },
             _ => return Err(LocationError::Arguments),
@@ -140,7 +143,7 @@ impl Pattern {
             (Kind::Exact, _) => Err(LocationError::InsideExact(text, outer)),
             (Kind::Named, _) => Err(LocationError::InsideNamed(text, outer)),
             (_, Kind::Named) => Err(LocationError::NestedNamed(text)),
-            (_, Kind::Regex { .. }) => Ok(()),
+            (_, Kind::Regex { .. } | Kind::Variable) | (Kind::Variable, _) => Ok(()),
             // As in nginx a regex parent is compared by its text too, which in effect lets only
             // regexes stand inside a regex.
             _ if text.starts_with(&outer) => Ok(()),
@@ -154,8 +157,8 @@ impl Pattern {
 pub struct LocationNode<T, R> {
     /// The result of [`Locations::find`].
     pub value: T,
-    /// The compiled regex; present for [`Kind::Regex`] only.
-    pub regex: Option<R>,
+    /// The compiled regex or the variable; present for [`Kind::Regex`] and [`Kind::Variable`] only.
+    pub test: Option<R>,
     /// For a text ending in `/`: a request for the text without the slash is redirected to it (nginx sets
     /// this for `proxy_pass` and similar directives).
     pub auto_redirect: bool,
@@ -215,32 +218,34 @@ impl<T, R> Builder<T, R> {
         Self::default()
     }
 
-    /// Adds a location; the order matters for regexes.
+    /// Adds a location; the order matters for regexes and variables.
     pub fn add(&mut self, pattern: Pattern, location: LocationNode<T, R>) {
         self.added.push((pattern, location));
     }
 
-    /// The table, or every duplicate. A regex location without a compiled regex never matches.
+    /// The table, or every duplicate. A location of a regex or variable without it never matches.
     /// Of named locations with the same name the first is kept, as in nginx.
     pub fn build(self) -> Result<Locations<T, R>, Vec<LocationError>> {
         let mut errors = Vec::new();
         let mut prefixes: Vec<Prefix<T, R>> = Vec::new();
         let (mut regexes, mut regex_texts) = (Vec::new(), Vec::new());
+        let mut variables = Vec::new();
         let mut named: Vec<(Box<[u8]>, T)> = Vec::new();
 
         // Sorting by text with the first-added first makes equal texts neighbours, and lets every
         // text come directly after the texts that it begins with.
         let mut plain = Vec::new();
         for (index, (pattern, location)) in self.added.into_iter().enumerate() {
-            let LocationNode { value, regex, auto_redirect, nested } = location;
+            let LocationNode { value, test, auto_redirect, nested } = location;
             let entry = Entry { value, auto_redirect, nested: nested.map(Box::new) };
             match pattern.kind {
                 Kind::Regex { .. } => {
-                    if let Some(regex) = regex {
+                    if let Some(regex) = test {
                         regexes.push((regex, entry));
                         regex_texts.push(pattern.text);
                     }
                 }
+                Kind::Variable => variables.extend(test.map(|variable| (variable, entry))),
                 Kind::Named => {
                     if !named.iter().any(|(name, _)| *name == pattern.text) {
                         named.push((pattern.text, entry.value));
@@ -280,7 +285,7 @@ impl<T, R> Builder<T, R> {
         });
         let redirects = redirecting.fold(0, |bits, prefix| bits | length_bit(prefix.text.len()));
         let candidates = Candidates::of(regex_texts.iter().map(|text| &**text));
-        Ok(Locations { prefixes, redirects, regexes, candidates, named })
+        Ok(Locations { prefixes, redirects, regexes, candidates, variables, named })
     }
 }
 
@@ -307,7 +312,7 @@ fn link<T, R>(prefixes: &mut [Prefix<T, R>]) {
     }
 }
 
-/// The locations of one level. `T` is the location (an index or an `Arc`), `R` a compiled regex.
+/// The locations of one level. `T` is the location (an index or an `Arc`), `R` a compiled regex or a variable.
 #[derive(Debug)]
 pub struct Locations<T, R> {
     /// Sorted by text, each text once.
@@ -317,6 +322,7 @@ pub struct Locations<T, R> {
     regexes: Vec<(R, Entry<T, R>)>,
     /// The regexes that can match.
     candidates: Option<Candidates>,
+    variables: Vec<(R, Entry<T, R>)>,
     named: Vec<(Box<[u8]>, T)>,
 }
 
@@ -327,6 +333,7 @@ impl<T, R> Default for Locations<T, R> {
             redirects: 0,
             regexes: Vec::new(),
             candidates: None,
+            variables: Vec::new(),
             named: Vec::new(),
         }
     }
@@ -336,7 +343,7 @@ impl<T, R> Locations<T, R> {
     /// The location for `uri` (decoded and normalised), or `None` for the level's own
     /// configuration.
     ///
-    /// `matches` runs one regex on the URI; captures it keeps from its last success are those of
+    /// `matches` runs one regex on the URI, or evaluates a variable; captures it keeps from its last success are those of
     /// the location found. Its error ends the search.
     pub fn find<E>(
         &self,
@@ -425,6 +432,21 @@ impl<T, R> Locations<T, R> {
                 }
             }
             return Ok(Some(Step::End(found)));
+        }
+        for (variable, entry) in &self.variables {
+            if !matches(variable)? {
+                continue;
+            }
+            let inner = match &entry.nested {
+                Some(nested) => nested.search(uri, matches)?,
+                None => None,
+            };
+            let found = LocationMatch { value: &entry.value, exact: false, auto_redirect: false };
+            return Ok(Some(Step::End(match inner {
+                Some(Step::End(inner)) => inner,
+                Some(Step::Prefix(value)) => LocationMatch { value, ..found },
+                None => found,
+            })));
         }
         Ok(result)
     }

@@ -12,14 +12,16 @@ fn add(level: &mut Level, args: &str, nested: Option<Level>) {
 fn add_with(level: &mut Level, args: &str, nested: Option<Level>, auto_redirect: bool) {
     let words: Vec<&[u8]> = args.split(' ').map(str::as_bytes).collect();
     let pattern = Pattern::parse(&words).unwrap();
-    let regex = matches!(pattern.kind, Kind::Regex { .. })
+    let test = matches!(pattern.kind, Kind::Regex { .. } | Kind::Variable)
         .then(|| String::from_utf8(pattern.text.to_vec()).unwrap());
     let nested = nested.map(|level| level.build().unwrap());
-    level.add(pattern, LocationNode { value: args.to_owned(), regex, auto_redirect, nested });
+    level.add(pattern, LocationNode { value: args.to_owned(), test, auto_redirect, nested });
 }
 
 fn find(level: &Locations<String, String>, uri: &str) -> String {
-    let found = level.find::<()>(uri.as_bytes(), |re| Ok(uri.contains(re.as_str()))).unwrap();
+    // A variable holds if a dash and its name are in the URI.
+    let found = level.find::<()>(uri.as_bytes(), |test| Ok(uri.contains(&test.replace('$', "-"))));
+    let found = found.unwrap();
     match found {
         None => "none".to_owned(),
         Some(found) => {
@@ -33,6 +35,35 @@ fn level(list: &[&str]) -> Level {
     let mut level = Level::new();
     list.iter().for_each(|args| add(&mut level, args, None));
     level
+}
+
+#[test]
+fn variables_come_after_prefixes_and_regexes() {
+    let mut level = level(&["$v", "= /exact-v", "/", "^~ /final", "~ regex", "$w"]);
+    add(&mut level, "/outer", Some(self::level(&["$v", "/outer/in"])));
+    let mut inside = self::level(&["= /x-z", "~ deep", "$v"]);
+    add_with(&mut inside, "/dir-z/", None, true);
+    add(&mut level, "$z", Some(inside));
+    let level = level.build().unwrap();
+    for (uri, expected) in [
+        ("/a", "/"),
+        ("/a-v", "$v"),
+        ("/a-w-v", "$v"),
+        ("/a-w", "$w"),
+        ("/exact-v", "= /exact-v"),
+        ("/final-v", "^~ /final"),
+        ("/regex-v", "~ regex"),
+        ("/outer-v", "$v"),
+        ("/outer-w", "$w"),
+        ("/outer", "/outer"),
+        ("/x-z", "= /x-z"),
+        ("/other-z", "$z"),
+        ("/deep-z", "~ deep"),
+        ("/dir-z", "/dir-z/ -> /"),
+        ("/dir-z/a", "/dir-z/"),
+    ] {
+        assert_eq!(find(&level, uri), expected, "{uri}");
+    }
 }
 
 #[test]

@@ -553,9 +553,8 @@ fn limit_except(request: &mut Request) {
 fn find_config(request: &mut Request, current: &Current) -> Option<Outcome> {
     request.end_search();
     let server = current.conf.server(request.server_id());
-    let found = server
-        .locations
-        .find(&request.uri().path, |regex| regex.search_in(request, &request.uri().path));
+    let found =
+        server.locations.find(&request.uri().path, |test| test.holds(request, &request.uri().path));
     let (id, auto_redirect) = match found {
         Ok(Some(found)) => (*found.value, found.auto_redirect),
         Ok(None) => (server.root, false),

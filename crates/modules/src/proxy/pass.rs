@@ -92,7 +92,7 @@ fn proxy_pass(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
             let uri = String::from_utf8_lossy(&parsed.destination.uri).into_owned();
             let error = word.error(
                 "\"proxy_pass\" cannot have URI part in location given by regular expression, or \
-                 inside named location, or inside \"if\" statement, or inside \"limit_except\" \
+                 inside predicate location, or inside named location, or inside \"if\" statement, or inside \"limit_except\" \
                  block",
             );
             return Err(error.hint(format!(

@@ -135,6 +135,9 @@ fn collect(
             (Kind::Prefix | Kind::PrefixNoRegex, Some(Kind::Regex { .. })) => {
                 "a regular expression matches, which precedes prefixes without ^~"
             }
+            (Kind::Prefix | Kind::PrefixNoRegex, Some(Kind::Variable)) => {
+                "a location's variable holds, which precedes prefixes without ^~"
+            }
             (Kind::Prefix | Kind::PrefixNoRegex, _) => "its prefix is shorter",
             (Kind::Regex { .. }, Some(Kind::PrefixNoRegex)) => {
                 "the chosen prefix has ^~: regular expressions are not tried"
@@ -161,6 +164,7 @@ fn matches(pattern: &Pattern, path: &[u8]) -> bool {
         Kind::Prefix | Kind::PrefixNoRegex => path.starts_with(&pattern.text),
         Kind::Regex { caseless } => Regex::new(&pattern.text, caseless)
             .is_ok_and(|regex| regex.is_match(path).unwrap_or(false)),
-        Kind::Named => false,
+        // Its value depends on the request.
+        Kind::Variable | Kind::Named => false,
     }
 }

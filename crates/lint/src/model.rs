@@ -443,6 +443,13 @@ impl<'m> BlockRef<'m> {
         Some(Location { modifier, word, text })
     }
 
+    /// The variable of a location for a variable, with its `$`.
+    pub fn own_location_variable(self) -> Option<&'m [u8]> {
+        let node = self.node().filter(|_| self.kind() == BlockKind::Location)?;
+        let [word] = node.args.as_slice() else { return None };
+        word.text.starts_with(b"$").then_some(&word.text)
+    }
+
     /// The addresses of a server; without `listen`, nginx's default.
     pub fn listens(self) -> &'m [Listen<'m>] {
         self.model.index.listens.get(&self.index).map(Vec::as_slice).unwrap_or_default()

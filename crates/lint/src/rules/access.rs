@@ -344,12 +344,12 @@ server {
         name: "protection-bypassed",
         level: Level::Error,
         fixes: false,
-        summary: "a regular expression takes files out of a protected location",
+        summary: "a regular expression or a variable takes files out of a protected location",
         text: "Locations with regular expressions come before prefixes, however long these are. A location \
                for a suffix therefore also serves such files below `/members/`, without the checks of \
-               that location. `^~` puts a prefix first. What the suffix needs, such as a script's \
-               `fastcgi_pass`, then goes into the protected location: in a location of its own there, \
-               which inherits the checks.",
+               that location, and so does a location for a variable. `^~` puts a prefix first. What the \
+               suffix needs, such as a script's `fastcgi_pass`, then goes into the protected location: in a \
+               location of its own there, which inherits the checks.",
         wrong: "
 location /members/ {
     auth_basic members;
@@ -577,36 +577,40 @@ fn is_closed(location: BlockRef<'_>) -> bool {
     location.own("return").any(|node| node.args.first().is_some_and(is_refusal))
 }
 
-/// Locations for a suffix are compared with protected prefixes beside them.
+/// The text of a location that takes requests from prefixes, wherever they point: a suffix or a variable.
+fn catching(block: BlockRef<'_>) -> Option<&[u8]> {
+    if let Some(variable) = block.own_location_variable() {
+        return Some(variable);
+    }
+    let location = block.own_location().filter(|location| location.is_regex())?;
+    (!location.text.starts_with(b"^") && !location.text.contains(&b'/')).then_some(location.text)
+}
+
+/// Locations for a suffix or a variable are compared with protected prefixes beside them.
 fn bypassed(model: &Model<'_>, report: &mut RuleReport) {
     for outer in model.for_requests() {
-        let inner: Vec<_> = outer
-            .inner()
-            .filter_map(|block| block.own_location().map(|location| (block, location)))
-            .collect();
+        let inner: Vec<_> = outer.inner().collect();
         let open: Vec<_> = inner
             .iter()
-            .filter(|(block, location)| {
-                let is_suffix = !location.text.starts_with(b"^") && !location.text.contains(&b'/');
-                let is_checked = block.chain().any(is_protected);
-                location.is_regex() && is_suffix && !is_checked && !is_closed(*block)
-            })
+            .filter(|block| !block.chain().any(is_protected) && !is_closed(**block))
+            .filter_map(|block| Some((block, catching(*block)?)))
             .collect();
-        let prefixes = inner.iter().filter(|(block, location)| {
-            location.modifier == Modifier::Prefix && location.text != b"/" && is_protected(*block)
+        let prefixes = inner.iter().filter_map(|block| Some((block, block.own_location()?)));
+        let prefixes = prefixes.filter(|(block, location)| {
+            location.modifier == Modifier::Prefix && location.text != b"/" && is_protected(**block)
         });
         for (block, location) in prefixes {
             // A nested location is tried first.
-            let is_nested = |text: &[u8]| {
-                let nested = block.inner().filter_map(BlockRef::own_location);
-                nested.into_iter().any(|nested| nested.is_regex() && nested.text == text)
-            };
-            if let Some((other, suffix)) = open.iter().find(|(_, open)| !is_nested(open.text)) {
-                let (path, suffix) = (location.lossy(), suffix.lossy());
+            let is_nested =
+                |text: &[u8]| block.inner().any(|nested| catching(nested) == Some(text));
+            if let Some((other, text)) = open.iter().find(|(_, text)| !is_nested(text)) {
+                let (path, text) = (location.lossy(), String::from_utf8_lossy(text));
                 report
                     .find(block.span(), format!("files below {path} are served without its checks"))
-                    .note(other.span(), format!("\"{suffix}\" comes first"))
-                    .hint(format!("\"location ^~ {path}\" comes before regular expressions"));
+                    .note(other.span(), format!("\"{text}\" comes first"))
+                    .hint(format!(
+                        "\"location ^~ {path}\" comes before regular expressions and variables"
+                    ));
             }
         }
     }

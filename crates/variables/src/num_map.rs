@@ -3,7 +3,7 @@
 //! Of the keys that contain a number, a single number counts before ranges, then the first in the configuration.
 //! When the block was read, they become ranges that do not overlap, so that a look-up is one binary search.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -45,7 +45,7 @@ pub fn num_map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnos
     let source = text(source, cx)?;
     let variable = variable_name(name)?.to_owned();
     let mut keys: Vec<Range> = Vec::new();
-    let mut seen: HashMap<Range, ()> = HashMap::new();
+    let mut seen: HashSet<Range> = HashSet::new();
     let mut values = Vec::new();
     let mut default = None;
     let mut volatile = false;
@@ -63,7 +63,7 @@ pub fn num_map<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnos
                 return;
             }
             let Some(range) = cx.accept(key(&entry.name)) else { return };
-            if seen.insert(range, ()).is_some() {
+            if !seen.insert(range) {
                 cx.report(
                     entry.name.error(format!("conflicting parameter \"{}\"", entry.name)).hint(
                         "another line has the same numbers, and only one value can be theirs",

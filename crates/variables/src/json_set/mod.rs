@@ -6,7 +6,7 @@
 mod path;
 mod scan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -27,7 +27,7 @@ const DEPTH_MAX: u64 = 256;
 struct Documents<N> {
     documents: BTreeMap<String, Document>,
     /// The variables of `json_set`.
-    variables: BTreeMap<String, ()>,
+    variables: BTreeSet<String>,
     depth_max: usize,
     of: std::marker::PhantomData<fn(N)>,
 }
@@ -36,7 +36,7 @@ impl<N> Default for Documents<N> {
     fn default() -> Self {
         Documents {
             documents: BTreeMap::new(),
-            variables: BTreeMap::new(),
+            variables: BTreeSet::new(),
             depth_max: DEPTH_DEFAULT,
             of: std::marker::PhantomData,
         }
@@ -67,7 +67,7 @@ struct JsonValue {
 pub fn json_set<N: Namespace>(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let [name, source, path] = &node.args[..] else { return Err(node.arity_error()) };
     let variable = variable_name(name)?.to_ascii_lowercase();
-    if cx.global::<Documents<N>>().variables.insert(variable.clone(), ()).is_some() {
+    if !cx.global::<Documents<N>>().variables.insert(variable.clone()) {
         let error = name.error(format!("json_set variable \"{variable}\" is already defined"));
         return Err(error.hint("give each path a variable of its own"));
     }

@@ -8,7 +8,7 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
@@ -79,6 +79,9 @@ pub(crate) struct PeerState {
     pub(crate) health: AtomicU8,
     /// Set when failures have made it unavailable; for statistics.
     pub(crate) unavailable: AtomicBool,
+    /// Whether health, failures, recovery or the effective weight may differ from those of a peer without
+    /// trouble. Set after each such change; only [`Peer::settle`] clears it. Balancing reads this instead of them.
+    unsettled: AtomicBool,
     /// For `least_time`: averages in ms.
     pub(crate) connect_time: AtomicU64,
     /// Until the header, or the first byte.
@@ -144,6 +147,7 @@ impl PeerState {
             recovering_since: AtomicU64::new(0),
             health: AtomicU8::new(HEALTHY),
             unavailable: AtomicBool::new(false),
+            unsettled: AtomicBool::new(true),
             connect_time: AtomicU64::new(0),
             header_time: AtomicU64::new(0),
             response_time: AtomicU64::new(0),
@@ -154,6 +158,11 @@ impl PeerState {
             counters: PeerCounters::default(),
             idle: PeerIdle::default(),
         })
+    }
+
+    /// To be called after every change that takes a peer out of balancing, or lowers its share.
+    fn unsettle(&self) {
+        self.unsettled.store(true, Release);
     }
 }
 
@@ -195,6 +204,7 @@ impl Peer {
         if state.weight.swap(self.weight, Relaxed) != self.weight {
             state.effective.store(i64::from(self.weight), Relaxed);
             state.current.store(0, Relaxed);
+            state.unsettle();
         }
         self.state = state.clone();
     }
@@ -270,6 +280,7 @@ impl Peer {
     pub fn set_healthy(&self, healthy: bool, now: Instant) -> bool {
         let new = if healthy { HEALTHY } else { UNHEALTHY };
         let old = self.state.health.swap(new, Relaxed);
+        self.state.unsettle();
         if healthy && old != HEALTHY {
             self.state.fails.store(0, Relaxed);
             self.recovered(ms(now));
@@ -302,6 +313,7 @@ impl Peer {
         // A peer taken over from the previous generation may have failed its checks there.
         if self.state.health.load(Relaxed) == HEALTHY {
             self.state.health.store(UNCHECKED, Relaxed);
+            self.state.unsettle();
         }
     }
 
@@ -313,6 +325,7 @@ impl Peer {
     /// Its server was removed: requests that began before don't try it, either.
     pub(crate) fn retire(&self) {
         self.state.health.store(UNHEALTHY, Relaxed);
+        self.state.unsettle();
     }
 
     /// Whether health checks allow its use.
@@ -341,6 +354,29 @@ impl Peer {
             ServerMode::Down => false,
         };
         up && self.is_healthy() && !self.has_failed(now) && !self.is_full()
+    }
+
+    /// Whether it is available and needs no closer look: the common case, in few instructions.
+    #[inline]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.max_conns == 0 && self.down == ServerMode::Up && !self.state.unsettled.load(Relaxed)
+    }
+
+    /// Lets balancing skip the closer look from now on, if there is nothing to see.
+    pub(crate) fn settle(&self) {
+        let state = &self.state;
+        if !state.unsettled.load(Relaxed) {
+            return;
+        }
+        // Cleared first: a change that this look misses sets it again.
+        state.unsettled.swap(false, AcqRel);
+        let is_at_rest = self.is_healthy()
+            && state.fails.load(Relaxed) == 0
+            && state.recovering_since.load(Relaxed) == 0
+            && state.effective.load(Relaxed) >= i64::from(self.weight);
+        if !is_at_rest {
+            state.unsettle();
+        }
     }
 
     /// Whether it may get a request if there is no other peer: failures don't count.
@@ -378,12 +414,14 @@ impl Peer {
         state.accessed.store(now, Relaxed);
         state.checked.store(now, Relaxed);
         state.recovering_since.store(0, Relaxed);
+        state.unsettle();
         if self.max_fails == 0 {
             return false;
         }
         let loss = i64::from(self.weight / self.max_fails);
         let effective = state.effective.load(Relaxed).saturating_sub(loss).max(0);
         state.effective.store(effective, Relaxed);
+        state.unsettle();
         let disabled = fails >= self.max_fails;
         if disabled && !state.unavailable.swap(true, Relaxed) {
             state.counters.became_unavailable(now);
@@ -407,6 +445,7 @@ impl Peer {
         self.state.unavailable.store(false, Relaxed);
         if self.slow_start_ms > 0 {
             self.state.recovering_since.store(now, Relaxed);
+            self.state.unsettle();
         }
         self.state.counters.became_available(now);
     }

@@ -5,7 +5,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::TierView;
-use crate::peer::WEIGHT_SCALE;
+use crate::peer::{Peer, WEIGHT_SCALE};
 
 impl TierView<'_> {
     /// The next peer; `sticky` is one already chosen, whose turn is counted.
@@ -40,22 +40,38 @@ impl TierView<'_> {
         let mut greatest = i64::MIN;
         // There may be thousands: an instruction here is one for each of them and request.
         for (n, peer) in self.tier.peers.iter().enumerate().skip(first) {
-            let tried = !none_tried && self.tried.has(n);
-            if tried || !peer.is_available(self.now, false) || !wanted(n) {
+            if (!none_tried && self.tried.has(n)) || !wanted(n) {
                 continue;
             }
-            let effective = peer.state.effective.load(Relaxed);
-            let gain = peer.scaled(effective, self.now);
+            let gain = match peer.is_settled() {
+                true => peer.state.effective.load(Relaxed) * WEIGHT_SCALE,
+                false => match self.gain(peer) {
+                    Some(gain) => gain,
+                    None => continue,
+                },
+            };
             let current = peer.state.current.load(Relaxed) + gain;
             peer.state.current.store(current, Relaxed);
             total += gain;
-            if effective < i64::from(peer.weight) {
-                peer.state.effective.store(effective + 1, Relaxed);
-            }
             if current > greatest {
                 (best, greatest) = (Some(n), current);
             }
         }
         (best, total)
+    }
+
+    /// What a turn gives to a peer that may not be as it should; `None`: it may not be chosen now.
+    #[inline(never)]
+    fn gain(&self, peer: &Peer) -> Option<i64> {
+        if !peer.is_available(self.now, false) {
+            return None;
+        }
+        let effective = peer.state.effective.load(Relaxed);
+        let gain = peer.scaled(effective, self.now);
+        if effective < i64::from(peer.weight) {
+            peer.state.effective.store(effective + 1, Relaxed);
+        }
+        peer.settle();
+        Some(gain)
     }
 }

@@ -26,7 +26,7 @@ fn the_name_chooses_the_certificate_and_the_server() {
         let own = authority.issue(name);
         http.push_str(&format!(
             "server {{ listen 127.0.0.1:%%PORT%% ssl; listen 127.0.0.1:%%PORT%% quic reuseport; server_name {name};\
-             ssl_certificate {name}.pem; ssl_certificate_key {name}.key; return 200 \"$server_name|$ssl_server_name\"; }}\n"
+             ssl_certificate {name}.pem; ssl_certificate_key {name}.key; return 200 \"$server_name|$ssl_server_name|$ssl_ja4\"; }}\n"
         ));
         files.push((name, own));
     }
@@ -39,7 +39,10 @@ fn the_name_chooses_the_certificate_and_the_server() {
         let options = options_of(tls_of(&authority.client(None)));
         for name in ["a.test", "b.test"] {
             let mut http3 = Http3::connect(server.port(), &named(&options, name)).unwrap();
-            assert_eq!(http3.get("/").text(), format!("{name}|{name}"));
+            let shown = http3.get("/").text();
+            assert!(shown.starts_with(&format!("{name}|{name}|q13d")), "{shown}");
+            // The application protocol is `h3`; two hashes follow.
+            assert!(shown.contains("h3_") && shown.matches('_').count() == 2, "{shown}");
         }
         let other = Http3::connect(server.port(), &named(&options, "c.test"));
         assert!(other.is_err(), "the certificate of another name");

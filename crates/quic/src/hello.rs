@@ -134,7 +134,7 @@ impl HelloCollector {
             return Ok(None);
         }
         let message = &self.message[..there.min(len)];
-        Acceptor::default().receive(&hello_records(message))
+        Acceptor::quic().receive(&hello_records(message))
     }
 }
 

@@ -6,6 +6,7 @@ use rustls::server::{Accepted, UnbufferedServerConnection};
 use crate::client_offer::{ClientOffer, sigalg_name};
 use crate::error::Error;
 use crate::identity::{Identity, Offer};
+use crate::ja4::{self, Transport};
 use crate::server::TlsServer;
 use crate::session::Session;
 use crate::transcript::{self, MaskedHello};
@@ -148,9 +149,15 @@ impl Records {
 pub struct Acceptor {
     records: Records,
     received: Vec<u8>,
+    transport: Transport,
 }
 
 impl Acceptor {
+    /// For a hello that comes over QUIC, as [`hello_records`](crate::quic::hello_records).
+    pub fn quic() -> Acceptor {
+        Acceptor { transport: Transport::Quic, ..Acceptor::default() }
+    }
+
     /// Takes received bytes. `None`: more are needed.
     ///
     /// # Errors
@@ -187,7 +194,12 @@ impl Acceptor {
                 Ok(None) => {}
                 Ok(Some(accepted)) => {
                     let received = std::mem::take(&mut self.received);
-                    return Ok(Some(Hello { accepted, received, hidden }));
+                    return Ok(Some(Hello {
+                        accepted,
+                        received,
+                        hidden,
+                        transport: self.transport,
+                    }));
                 }
                 Err((error, mut alert)) => {
                     let mut bytes = Vec::new();
@@ -231,6 +243,7 @@ pub struct Hello {
     received: Vec<u8>,
     /// The server name, if it is hidden from rustls, and its position.
     hidden: Option<(MaskedHello, Option<String>)>,
+    transport: Transport,
 }
 
 impl Hello {
@@ -257,7 +270,10 @@ impl Hello {
 
     /// All that it offers.
     pub fn offered(&self) -> ClientOffer {
-        ClientOffer::of(&self.accepted.client_hello())
+        let (received, hidden) = self.parts();
+        let sent = transcript::sent(received, hidden);
+        let ja4 = sent.and_then(|sent| ja4::fingerprint(&sent, self.transport));
+        ClientOffer::of(&self.accepted.client_hello(), ja4.unwrap_or_default())
     }
 
     /// A session with a server that never begins, but shows the properties known so far.

@@ -20,15 +20,18 @@ pub struct ClientOffer {
     pub curves: Box<str>,
     /// Signature algorithms.
     pub sigalgs: Box<str>,
+    /// The fingerprint JA4.
+    pub ja4: Box<str>,
 }
 
 impl ClientOffer {
-    pub(crate) fn of(hello: &ClientHello<'_>) -> ClientOffer {
+    pub(crate) fn of(hello: &ClientHello<'_>, ja4: String) -> ClientOffer {
         let groups = hello.named_groups().unwrap_or_default();
         ClientOffer {
             ciphers: join(hello.cipher_suites(), |suite, out| cipher(*suite, out)),
             curves: join(groups, |group, out| curve(*group, out)),
             sigalgs: join(hello.signature_schemes(), |scheme, out| sigalg(*scheme, out)),
+            ja4: ja4.into(),
         }
     }
 }

@@ -20,6 +20,7 @@ use rustls::crypto::tls13::Hkdf;
 use rustls::pki_types::ServerName;
 use rustls::{SupportedCipherSuite, Tls12CipherSuite, Tls13CipherSuite};
 
+use crate::field_reader::FieldReader;
 use crate::{ciphers, derivation};
 
 /// Type, length, version and random number of a hello: no other message begins like this.
@@ -55,29 +56,6 @@ struct NameExtension {
     unused: [u8; 2],
     /// `None`: no server can have this name.
     name: Option<String>,
-}
-
-/// Reads fields from the front.
-struct FieldReader<'a>(&'a [u8]);
-
-impl<'a> FieldReader<'a> {
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    /// A field behind its length in one byte.
-    fn short(&mut self) -> Option<&'a [u8]> {
-        let len = *self.take(1)?.first()?;
-        self.take(usize::from(len))
-    }
-
-    /// A field behind its length in two bytes.
-    fn long(&mut self) -> Option<&'a [u8]> {
-        let len = self.take(2)?.try_into().ok()?;
-        self.take(usize::from(u16::from_be_bytes(len)))
-    }
 }
 
 /// Searches for the extension in a complete message. `None`: the message can be passed to rustls unchanged.
@@ -151,6 +129,15 @@ pub(crate) fn hide(received: &mut [u8]) -> Option<(MaskedHello, Option<String>)>
 pub(crate) fn hide_second(received: &mut [u8], first: &MaskedHello) -> Option<MaskedHello> {
     let is_second = received.get(5..5 + HEAD_BYTES)?.get(RANDOM) == first.head.get(RANDOM);
     if is_second { hide(received).map(|(hidden, _)| hidden) } else { None }
+}
+
+/// The hello in these records as the client sent it: with its name.
+pub(crate) fn sent<'r>(received: &'r [u8], hidden: Option<&MaskedHello>) -> Option<Cow<'r, [u8]>> {
+    let (mut message, _) = message(received)?;
+    if let Some(MaskedHello { at, .. }) = hidden {
+        message.to_mut().get_mut(*at..at + SERVER_NAME.len())?.copy_from_slice(&SERVER_NAME);
+    }
+    Some(message)
 }
 
 /// The start and length of each piece of a message.

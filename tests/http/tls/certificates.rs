@@ -96,6 +96,7 @@ fn variables_show_the_connection() {
     let content = "location / { return 200 \"$ssl_protocol|$ssl_cipher|$ssl_curve|$ssl_server_name|\
                    $ssl_alpn_protocol|$ssl_session_reused|$ssl_early_data|$ssl_session_id|$ssl_sigalg\"; }\n\
                    location /offers { return 200 \"$ssl_ciphers|$ssl_curves|$ssl_sigalgs\"; }\n\
+                   location /ja4 { return 200 $ssl_ja4; }\n\
                    location /cert { return 200 \"$ssl_client_serial|$ssl_client_fingerprint|\
                    $ssl_client_v_remain|$ssl_client_escaped_cert|$ssl_client_raw_cert\"; }\n\
                    location /sigalg { return 200 \"$ssl_client_sigalg $ssl_session_reused\"; }\n\
@@ -112,6 +113,18 @@ fn variables_show_the_connection() {
         assert!(offers.contains("|X25519:prime256v1:secp384r1:"), "{offers}");
         assert!(offers.contains("|ecdsa_secp384r1_sha384:ecdsa_secp256r1_sha256:"), "{offers}");
         assert_eq!(ask("/cert"), "||||");
+        // This client has nine suites and offers HTTP/1.1. It shuffles its extensions, which changes nothing.
+        let fingerprint = || {
+            let fresh = authority.client(None);
+            TlsClient::new(server, &fresh, "localhost").text("/ja4")
+        };
+        let ja4 = fingerprint();
+        let parts: Vec<&str> = ja4.split('_').collect();
+        assert!(parts[0].starts_with("t13d") && parts[0].ends_with("h1"), "{ja4}");
+        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [10, 12, 12], "{ja4}");
+        for _ in 0..4 {
+            assert_eq!(fingerprint(), ja4);
+        }
 
         assert_eq!(ask("/sigalg"), " r");
         let own = authority.issue("client");

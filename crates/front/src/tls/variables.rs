@@ -37,6 +37,7 @@ macro_rules! tls_variables {
             "ssl_curves" => curves, "Groups that the client offers, joined by colons.";
             "ssl_sigalg" => sigalg, "Algorithm of the server's signature in the handshake; empty for resumed sessions.";
             "ssl_sigalgs" => sigalgs, "Signature algorithms that the client offers, joined by colons.";
+            "ssl_ja4" => ja4, "Fingerprint JA4 of the client's hello, such as `t13d1516h2_8daaf6152771_e5627efa2ab1`: equal for clients of one kind. Not in nginx.";
             "ssl_session_id" => session_id, "Identifier of the session, in hexadecimal; with TLS 1.2 only.";
             "ssl_session_reused" => session_reused, "`r` if the session was resumed, else `.`.";
             "ssl_early_data" => early_data, "`1` while the handshake is not complete and early data is accepted, else empty.";
@@ -70,7 +71,7 @@ macro_rules! tls_variables {
 }
 
 /// The variables that need the client's offers, which are not kept otherwise.
-pub const OFFERS: &[&str] = &["ssl_ciphers", "ssl_curves", "ssl_sigalgs"];
+pub const OFFERS: &[&str] = &["ssl_ciphers", "ssl_curves", "ssl_ja4", "ssl_sigalgs"];
 
 fn text(value: Option<impl AsRef<[u8]>>, out: &mut Vec<u8>) -> bool {
     let Some(value) = value else { return false };
@@ -110,6 +111,8 @@ facts! {
     client_sigalg(seen) => seen.judge.and_then(|_| seen.tls.session().client_sigalg());
     /// `$ssl_sigalgs`
     sigalgs(seen) => seen.tls.offered().map(|offered| &*offered.sigalgs);
+    /// `$ssl_ja4`
+    ja4(seen) => seen.tls.offered().map(|offered| &*offered.ja4);
     /// `$ssl_session_id`
     session_id(seen) => seen.tls.session().session_id().map(|id| HEXLOWER.encode(id));
     /// `$ssl_session_reused`

@@ -209,3 +209,20 @@ fn a_changed_hello_is_noticed() {
     client.read_tls(&mut rest).unwrap();
     assert!(client.process_new_packets().is_err());
 }
+
+#[test]
+fn the_fingerprint_does_not_depend_on_the_name() {
+    let fingerprint = |name: &[u8]| {
+        let config = client(Versions::default(), false, false);
+        let mut client = ClientConnection::new(config, "example.com".try_into().unwrap()).unwrap();
+        let mut sent = Vec::new();
+        client.write_tls(&mut sent).unwrap();
+        let at = sent.windows(SENT.len()).position(|part| part == SENT).unwrap();
+        sent[at..at + SENT.len()].copy_from_slice(&[b"\0\0\x0b", name].concat());
+        let hello = Acceptor::default().receive(&sent).unwrap().unwrap();
+        hello.offered().ja4
+    };
+    let accepted = fingerprint(b"example.com");
+    assert!(accepted.starts_with("t13d"), "{accepted}");
+    assert_eq!(fingerprint(b"-another.co"), accepted);
+}

@@ -41,7 +41,7 @@ impl Exchange {
         let mut hello = Vec::new();
         assert!(client.write_hs(&mut hello).is_none());
         let hello = renamed(&hello);
-        let greeting = Acceptor::default().receive(&hello_records(&hello)).unwrap().unwrap();
+        let greeting = Acceptor::quic().receive(&hello_records(&hello)).unwrap().unwrap();
         assert_eq!(greeting.alpn(), [b"h3"]);
         let (start, session) = greeting.begin_quic(on).unwrap();
         let server = start.session(b"server".to_vec()).unwrap();
@@ -141,7 +141,7 @@ fn servers_without_tls_13_or_a_protocol_do_not_speak_quic() {
         let mut client = ClientConnection::new(config, Version::V1, name, Vec::new()).unwrap();
         let mut hello = Vec::new();
         let _ = client.write_hs(&mut hello);
-        let greeting = Acceptor::default().receive(&hello_records(&hello)).unwrap().unwrap();
+        let greeting = Acceptor::quic().receive(&hello_records(&hello)).unwrap().unwrap();
         greeting.begin_quic(on).is_ok()
     };
     assert!(hello(&TlsServer::new(settings()).unwrap()));

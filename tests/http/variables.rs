@@ -124,6 +124,22 @@ fn that_are_different_each_time() {
 }
 
 #[test]
+fn the_network_of_a_client() {
+    let http = "server { listen 127.0.0.1:%%PORT%%; set_real_ip_from 127.0.0.1; return 200 $remote_network; }";
+    on_each_driver(&site(http), |server| {
+        for (client, network) in [
+            ("192.0.2.77", "192.0.2.0/24"),
+            ("2001:db8:1:2ff::5", "2001:db8:1:200::/56"),
+            ("", "127.0.0.0/24"),
+        ] {
+            let mut connection = server.client();
+            connection.send(&format!("GET / HTTP/1.1\r\nHost: x\r\nX-Real-IP: {client}\r\n\r\n"));
+            assert_eq!(connection.response().text(), network, "{client}");
+        }
+    });
+}
+
+#[test]
 fn of_the_answer_in_a_log() {
     let site = site(
         "log_format answer \"$status|$sent_http_content_type|$sent_http_content_length|\

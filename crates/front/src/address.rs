@@ -1,6 +1,7 @@
 //! Addresses in the form of variables and header fields.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nowait_runtime::net::Address;
 
@@ -13,6 +14,27 @@ pub fn append_ip(address: &Address, out: &mut Vec<u8>) {
         },
         None => out.extend_from_slice(b"unix:"),
     }
+}
+
+/// How many bits of an address name a network of one customer, as providers assign them: an IPv4 network of 256
+/// addresses, and the smallest IPv6 network that a site is given (RFC 6177, 2).
+const IPV4_NETWORK_BITS: u32 = 24;
+const IPV6_NETWORK_BITS: u32 = 56;
+
+/// Appends the network of the address, such as `192.0.2.0/24` or `2001:db8:0:100::/56`; `unix:` for a Unix socket.
+pub fn append_network(address: &Address, out: &mut Vec<u8>) {
+    // Writing to memory does not fail.
+    let _ = match address.inet().map(|inet| inet.ip().to_canonical()) {
+        Some(IpAddr::V4(ip)) => {
+            let network = ip.to_bits() & (u32::MAX << (u32::BITS - IPV4_NETWORK_BITS));
+            write!(out, "{}/{IPV4_NETWORK_BITS}", Ipv4Addr::from_bits(network))
+        }
+        Some(IpAddr::V6(ip)) => {
+            let network = ip.to_bits() & (u128::MAX << (u128::BITS - IPV6_NETWORK_BITS));
+            write!(out, "{}/{IPV6_NETWORK_BITS}", Ipv6Addr::from_bits(network))
+        }
+        None => out.write_all(b"unix:"),
+    };
 }
 
 /// An octet and the dot after it, and how many bytes these are.
@@ -93,5 +115,24 @@ mod tests {
                 assert_eq!(out, format!(">{ip}").into_bytes());
             }
         }
+    }
+
+    #[test]
+    fn networks_are_those_of_sites() {
+        for (address, network) in [
+            ("192.0.2.77:80", "192.0.2.0/24"),
+            ("0.0.0.0:1", "0.0.0.0/24"),
+            ("[2001:db8:1:2ff::5]:80", "2001:db8:1:200::/56"),
+            ("[::ffff:10.1.2.3]:80", "10.1.2.0/24"),
+            ("[::1]:80", "::/56"),
+        ] {
+            let mut out = Vec::new();
+            let socket: std::net::SocketAddr = address.parse().unwrap();
+            append_network(&Address::from(socket), &mut out);
+            assert_eq!(out, network.as_bytes(), "{address}");
+        }
+        let mut out = Vec::new();
+        append_network(&Address::Unix((*b"/run/x.sock").into()), &mut out);
+        assert_eq!(out, b"unix:");
     }
 }

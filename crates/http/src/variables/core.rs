@@ -70,6 +70,9 @@ pub const BUILTINS: &[Builtin] = builtins! {
     "realpath_root" => |r, out| append(r.realpath().root.as_deref(), out);
     /// Client address.
     "remote_addr" => |r, out| { address::append_ip(r.peer(), out); true };
+    /// Network of the client's address: 24 bits of IPv4, 56 bits of IPv6, such as `192.0.2.0/24`. For limits that a client
+    /// cannot evade by another address of its own. Not in nginx.
+    "remote_network" => |r, out| { address::append_network(r.peer(), out); true };
     /// Client port.
     "remote_port" => |r, out| port(address::port(r.peer()), out);
     /// User name given by HTTP Basic authentication.

@@ -39,6 +39,9 @@ pub const BUILTINS: &[Builtin] = builtin_rows! {
     "proxy_protocol_server_port" => |s, out| header(s, out, |p, out| number(u64::from(p.destination.port()), out));
     /// The client's address.
     "remote_addr" => |s, out| { address::append_ip(s.peer(), out); true };
+    /// The network of the client's address: 24 bits of IPv4, 56 bits of IPv6, such as `192.0.2.0/24`. For limits that a
+    /// client cannot evade by another address of its own. Not in nginx.
+    "remote_network" => |s, out| { address::append_network(s.peer(), out); true };
     /// The client's port.
     "remote_port" => |s, out| { if let Some(port) = address::port(s.peer()) { number(u64::from(port), out); } true };
     /// Local address that accepted the session.

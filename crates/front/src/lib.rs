@@ -29,6 +29,7 @@ pub mod state_file;
 pub mod tally;
 pub mod tls;
 pub mod upstreams;
+pub mod zones;
 
 /// Version of nginx that Nowait follows.
 pub const NGINX_VERSION: &str = "1.31.4";

@@ -35,9 +35,14 @@ impl<T: Default> Default for Tally<T> {
     }
 }
 
-/// Adds to a counter that no other thread writes to.
+/// Adds one to a counter that no other thread writes to.
 pub fn add(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    add_many(counter, 1);
+}
+
+/// Adds to a counter that no other thread writes to.
+pub fn add_many(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
 /// Subtracts from a counter that no other thread writes to.

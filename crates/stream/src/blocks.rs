@@ -14,6 +14,7 @@ use crate::conf::{StreamConf, StreamServer, ZonesNamed};
 use crate::module::ContentLayer;
 use crate::modules;
 use crate::variables::complex::{Mentions, StreamVariables, Table};
+use crate::zone::{self, ZoneConf};
 
 nowait_conf::rows! {
     pub static STREAM_ROWS, module "stream_core";
@@ -136,6 +137,7 @@ pub fn build(cx: &mut Cx<'_>, main: &Scope) -> Option<StreamConf> {
             resolving: resolving(cx, &chain),
             handlers: modules::handlers(cx, &chain),
             content,
+            zone: zone::of(cx, &chain),
             access_logs: log.access_logs(cx),
             log,
         });
@@ -204,6 +206,7 @@ pub fn prepare(cx: &mut Cx<'_>) {
 
 /// Rows of all tables of this crate, for the registry and the reference.
 pub fn rows() -> Vec<&'static [Row]> {
-    let core = [STREAM_ROWS, CoreConf::ROWS, ResolverConf::ROWS, LogConf::ROWS, LOG_ROWS];
+    let core =
+        [STREAM_ROWS, CoreConf::ROWS, ResolverConf::ROWS, ZoneConf::ROWS, LogConf::ROWS, LOG_ROWS];
     core.into_iter().chain(modules::rows()).chain([nowait_upstream::conf::STREAM_ROWS]).collect()
 }

@@ -26,3 +26,4 @@ pub mod tries;
 pub mod udp;
 pub mod variables;
 pub mod worker;
+pub mod zone;

@@ -33,6 +33,7 @@ use crate::generation::Current;
 use crate::status::Status;
 use crate::tries::Try;
 use crate::udp::client::UdpClient;
+use crate::zone::{SessionEnd, SessionOutcome, ZonePlace};
 
 /// Numbers the sessions of the process.
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
@@ -80,8 +81,6 @@ pub(crate) struct Values {
     pub(crate) slots: Slots,
     /// Of the last regular expression that matched.
     pub(crate) captures: RefCell<Captures>,
-    /// The depth of the evaluation of variables that refer to others.
-    pub(crate) depth: Cell<u8>,
 }
 
 /// A session.
@@ -112,8 +111,8 @@ pub struct Session {
     pub pass_to: RefCell<Option<Address>>,
     /// How many times its connection was handed over.
     pub passes: u8,
-    /// The connection was handed over: no line is logged here.
-    pub passed: bool,
+    /// The depth of the evaluation of variables that refer to others.
+    pub(crate) depth: Cell<u8>,
     /// Bytes received but not yet forwarded.
     pub input: RefCell<Vec<u8>>,
     /// Bytes received from the client.
@@ -126,6 +125,8 @@ pub struct Session {
     status: Cell<Option<Status>>,
     local: OnceCell<Box<Address>>,
     action: Cell<Option<&'static str>>,
+    /// Its count in the zone of its server.
+    zone: ZonePlace,
     /// Values of variables.
     pub(crate) values: Values,
     _counted: CountedSession,
@@ -149,7 +150,7 @@ impl Session {
             limits: SessionLimits::default(),
             pass_to: RefCell::default(),
             passes: 0,
-            passed: false,
+            depth: Cell::default(),
             input: RefCell::default(),
             received: Cell::new(0),
             sent: Cell::new(0),
@@ -158,11 +159,12 @@ impl Session {
             status: Cell::new(None),
             local: OnceCell::new(),
             action: Cell::new(Some("initializing session")),
+            zone: ZonePlace::default(),
             values: Values::default(),
             _counted: counted,
         };
         let default = session.virtual_servers()?.default_server;
-        session.server.set(default);
+        session.set_server(default);
         Some(session)
     }
 
@@ -182,7 +184,7 @@ impl Session {
             session.proxy_protocol = OnceCell::from(header);
         }
         let default = session.virtual_servers()?.default_server;
-        session.server.set(default);
+        session.set_server(default);
         Some(session)
     }
 
@@ -202,9 +204,10 @@ impl Session {
         self.current.conf.server(self.server.get())
     }
 
-    /// Switches to the server that the requested name selects.
+    /// Makes it a session of this server: that of its address, then the one that the requested name selects.
     pub fn set_server(&self, server: ServerId) {
         self.server.set(server);
+        self.zone.enter(self.server().zone.as_deref());
     }
 
     /// The client's connection; `None` for datagrams.
@@ -361,13 +364,25 @@ impl Details for LogContext<'_> {
 impl Drop for Session {
     /// The log phase: no session ends without its line.
     fn drop(&mut self) {
-        if self.passed {
+        // No line is logged here.
+        let is_passed = matches!(self.transport, SessionTransport::Gone);
+        let is_cut = self.status.get().is_none() && worker::is_stopping();
+        let outcome = match self.status.get() {
+            _ if is_passed => SessionOutcome::Passed,
+            None if is_cut => SessionOutcome::Cut,
+            status => SessionOutcome::Ended(status.unwrap_or(Status::InternalServerError)),
+        };
+        self.zone.leave(&SessionEnd {
+            received: self.received.get(),
+            sent: self.sent.get(),
+            outcome,
+        });
+        if is_passed {
             return;
         }
         if self.status.get().is_none() {
             // The worker ends without waiting for it, or a panic has ended it.
-            let ended =
-                if worker::is_stopping() { Status::Ok } else { Status::InternalServerError };
+            let ended = if is_cut { Status::Ok } else { Status::InternalServerError };
             self.status.set(Some(ended));
         }
         self.current.logs.access(self.server_id().0 as usize, self);

@@ -19,6 +19,16 @@ pub enum Status {
 }
 
 impl Status {
+    /// All of them.
+    pub const ALL: [Status; 6] = [
+        Status::Ok,
+        Status::BadRequest,
+        Status::Forbidden,
+        Status::InternalServerError,
+        Status::BadGateway,
+        Status::ServiceUnavailable,
+    ];
+
     /// As a number.
     pub fn code(self) -> u16 {
         self as u16

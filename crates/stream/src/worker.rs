@@ -143,7 +143,6 @@ fn hand_over(mut session: Session, to: Address, directory: &dyn ListenerDirector
     let peer = session.peer().clone();
     let transport = std::mem::replace(&mut session.transport, SessionTransport::Gone);
     let SessionTransport::Tcp(stream) = transport else { return };
-    session.passed = true;
     let input = session.input.take();
     let proxy_protocol = session.proxy_protocol.take();
     // The session no longer counts for limits here.

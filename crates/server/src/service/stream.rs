@@ -11,7 +11,7 @@ use nowait_http::generation::{COMPUTE_POOL, DEFAULT_POOL};
 use nowait_stream::conf::StreamConf;
 use nowait_stream::counts;
 use nowait_stream::generation::{Generation, StreamContents};
-use nowait_stream::logs as stream_logs;
+use nowait_stream::{logs as stream_logs, zone};
 use nowait_upstream::Group;
 
 use super::{Needs, SharedParts};
@@ -42,6 +42,7 @@ pub(super) fn report(plan: &StreamConf) -> Option<ReportSessions> {
             udp_dropped: totals.udp_dropped,
             upstreams: groups.clone(),
             keyvals: keyvals.clone(),
+            zones: zone::snapshot(),
         }
     }))
 }

@@ -17,6 +17,7 @@ use nowait_sys::listen::ListenAddress;
 
 use crate::module::{Content, Handler};
 use crate::variables::complex::StreamVariables;
+use crate::zone::SessionsZone;
 
 pub use crate::variables::complex::Complex;
 
@@ -63,6 +64,8 @@ pub struct StreamServer {
     pub handlers: Box<[Box<dyn Handler>]>,
     /// The handling of sessions; without it, they end at once.
     pub content: Option<Box<dyn Content>>,
+    /// Counts its sessions.
+    pub(crate) zone: Option<Arc<SessionsZone>>,
     /// Logs.
     pub log: Arc<log::LogConf>,
     /// Access logs, not yet open.

@@ -82,7 +82,7 @@ impl Subject for Session {
     }
 
     fn depth(&self) -> &Cell<u8> {
-        &self.values.depth
+        &self.depth
     }
 
     /// nginx adds no module here in `stream`.

@@ -183,7 +183,7 @@ fn site(dns: &DnsServer) -> ServerBuilder {
     let stream = "thread_pool disk threads=3;
         stream { limit_conn_zone $remote_addr zone=sessions:1m;
             upstream behind { zone behind 64k; server 127.0.0.1:%%PORT_1%%; }
-            server { listen 127.0.0.1:%%PORT_3%%; limit_conn sessions 10; proxy_pass behind; } }";
+            server { listen 127.0.0.1:%%PORT_3%%; status_zone behind; limit_conn sessions 10; proxy_pass behind; } }";
     let (chain, key) = (own.cert.pem(), own.signing_key.serialize_pem());
     site_with(&http)
         .main(stream)

@@ -66,6 +66,8 @@ fn servers_are_counted_by_name() {
             (&json!(1), &json!(1), &json!(10))
         );
         assert_eq!(tree["cacheZones"]["c"]["maxSize"], 10 << 20);
+        let responses = &tree["cacheZones"]["c"]["responses"];
+        assert_eq!((&responses["miss"], &responses["hit"]), (&json!(1), &json!(1)), "{tree}");
         assert!(tree["connections"]["requests"].as_u64() >= Some(8), "{tree}");
 
         let text = get("status.test", "/status/format/prometheus");
@@ -73,6 +75,7 @@ fn servers_are_counted_by_name() {
             "nginx_vts_server_requests_total{host=\"one.test\",code=\"2xx\"} 4",
             "nginx_vts_server_requests_total{host=\"*\",code=\"total\"} 6",
             "nginx_vts_server_cache_total{host=\"one.test\",status=\"hit\"} 1",
+            "nginx_vts_cache_requests_total{cache_zone=\"c\",status=\"hit\"} 1",
         ] {
             assert!(text.text().lines().any(|one| one == line), "{line}: {}", text.text());
         }

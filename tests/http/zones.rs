@@ -1,6 +1,6 @@
 //! `status_zone`, and what `status_api`, `metrics` and `api` say of zones.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Response, Server, ServerBuilder};
@@ -209,6 +209,68 @@ fn the_api_of_nginx_plus() {
             (refused.status, &json(&refused)["error"]["code"]),
             (405, &"MethodDisabled".into())
         );
+    });
+}
+
+#[test]
+fn responses_of_caches() {
+    let site = "proxy_cache_path %%DIR%%/cache keys_zone=things:1m max_size=8m;
+         server { listen 127.0.0.1:%%PORT_1%%;
+             location = /gone { return 404 none; }
+             location / { expires 1h; return 200 0123456789; } }
+         server { listen 127.0.0.1:%%PORT%%;
+             location /status/ { status_api; } location = /metrics { metrics; } location /api/ { api write=on; }
+             location / { proxy_pass http://127.0.0.1:%%PORT_1%%; proxy_cache things;
+                 proxy_cache_bypass $arg_bypass; proxy_no_cache $arg_no; } }";
+    on_each_driver(&site_with(site), |server| {
+        let caches = || json(&server.get("/api/9/http/caches"))["things"].clone();
+        let settled = |status: &str, expected: Value| {
+            let found = until("the end of the requests", PATIENCE, || {
+                let one = caches()[status].clone();
+                (one["responses"] == expected["responses"]).then_some(one)
+            });
+            assert_eq!(found, expected, "{status}");
+        };
+        let (body, none) = ("0123456789", "none");
+        for (path, expected) in [
+            ("/a", body),
+            ("/a", body),
+            ("/a", body),
+            ("/gone", none),
+            ("/a?bypass=1", body),
+            ("/b?bypass=1&no=1", body),
+            ("/c?no=1", body),
+        ] {
+            assert_eq!(server.get(path).text(), expected, "{path}");
+        }
+        settled("hit", json!({ "responses": 2, "bytes": 20 }));
+        let of = |responses, bytes, written, bytes_written| json!({ "responses": responses, "bytes": bytes, "responses_written": written, "bytes_written": bytes_written });
+        settled("miss", of(3, 24, 1, 10));
+        settled("bypass", of(2, 20, 1, 10));
+        settled("expired", of(0, 0, 0, 0));
+        for status in ["stale", "updating", "revalidated"] {
+            settled(status, json!({ "responses": 0, "bytes": 0 }));
+        }
+        let whole = caches();
+        assert_eq!((&whole["max_size"], whole["size"].is_u64()), (&json!(8 << 20), true));
+        let own = json(&server.get("/status/caches/things"));
+        assert_eq!(own["responses"]["miss"], whole["miss"], "{own}");
+        let text = server.get("/metrics").text();
+        for line in [
+            "nowait_cache_responses_total{cache=\"things\",status=\"hit\"} 2\n",
+            "nowait_cache_responses_bytes_total{cache=\"things\",status=\"miss\"} 24\n",
+            "nowait_cache_written_total{cache=\"things\",status=\"bypass\"} 1\n",
+            "nowait_cache_written_bytes_total{cache=\"things\",status=\"miss\"} 10\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        server.reload();
+        settled("hit", json!({ "responses": 2, "bytes": 20 }));
+        let mut client = server.client();
+        client.send("DELETE /api/9/http/caches/things HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(client.response().status, 204);
+        settled("hit", json!({ "responses": 0, "bytes": 0 }));
+        assert_eq!(caches()["max_size"], 8 << 20);
     });
 }
 

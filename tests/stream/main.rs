@@ -9,3 +9,4 @@ mod tcp;
 mod tls;
 mod udp;
 mod variables;
+mod zones;

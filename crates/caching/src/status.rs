@@ -20,6 +20,17 @@ pub enum Status {
 }
 
 impl Status {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Status; 7] = [
+        Self::Miss,
+        Self::Bypass,
+        Self::Expired,
+        Self::Stale,
+        Self::Updating,
+        Self::Revalidated,
+        Self::Hit,
+    ];
+
     /// The value of the variable.
     #[inline]
     pub const fn as_str(self) -> &'static str {

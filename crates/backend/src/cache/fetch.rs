@@ -8,6 +8,7 @@ use nowait_caching::status::{CacheStatus, Forward, Status};
 use nowait_caching::updates;
 use nowait_http::outcome::Outcome;
 use nowait_http::response::Response;
+use nowait_http::upstream_state::UpstreamState;
 use nowait_message::{Known, Method, http_date};
 
 use super::decoded::Decoded;
@@ -15,11 +16,23 @@ use super::filling::{FillTee, Storing};
 use super::find::Object;
 use super::origin::Source;
 use super::origin_resume::OriginResume;
+use super::responses::Own;
 use super::serve::{CacheRequest, StoreRight, is_head, unix_now};
+use super::state::State;
 use crate::upstream::{BodyOptions, Cause, Condition, Reply, RequestError, UpstreamVariation};
 
 /// A stale response, and when it may still be served.
 pub(super) type Old = Option<(Object<Hit>, Stale)>;
+
+/// A request to the origin.
+struct RequestToOrigin {
+    /// Its response may be stored.
+    for_cache: bool,
+    /// Unix seconds.
+    at: i64,
+    /// The number of its first try.
+    first_try: usize,
+}
 
 impl CacheRequest<'_> {
     /// Sends the request to the origin, stores the response where allowed, and serves it.
@@ -34,6 +47,7 @@ impl CacheRequest<'_> {
         });
         let for_cache = wanted.for_cache;
         let asked_at = unix_now();
+        let first = UpstreamState::get(self.request.state()).map_or(0, |state| state.tries().len());
         let fetched = self.origin.fetch(self.request, wanted).await;
         self.now = unix_now();
         let reply = match fetched {
@@ -55,7 +69,26 @@ impl CacheRequest<'_> {
             old => old,
         };
         drop(old);
-        self.answer(place, reply, for_cache, asked_at, why)
+        self.answer(
+            place,
+            reply,
+            RequestToOrigin { for_cache, at: asked_at, first_try: first },
+            why,
+        )
+    }
+
+    /// The counters for the bytes of the origin's response, with its status.
+    fn counted(&mut self) -> Option<(Own, Status)> {
+        let state = State::of(self.request);
+        Some((state.account.as_ref()?.own.clone(), state.status?))
+    }
+
+    /// Counts what is received in the tries from this one on.
+    fn count_origin(&mut self, first: usize) {
+        let tries = UpstreamState::get(self.request.state()).cloned();
+        if let Some(account) = &mut State::of(self.request).account {
+            account.origin = tries.map(|tries| (tries, first));
+        }
     }
 
     /// Makes our response from the origin's.
@@ -63,10 +96,10 @@ impl CacheRequest<'_> {
         &mut self,
         place: StoreRight,
         reply: Reply,
-        for_cache: bool,
-        asked_at: i64,
+        asked: RequestToOrigin,
         why: Forward,
     ) -> Outcome {
+        let RequestToOrigin { for_cache, at: asked_at, first_try: first } = asked;
         let tunnel = reply.body.is_tunnel();
         let storing = match for_cache && !tunnel {
             true => self.decide(&reply.head, asked_at),
@@ -99,8 +132,11 @@ impl CacheRequest<'_> {
             let rest = stored.and_then(|stored| {
                 OriginResume::of_fill(self.request, self.origin.again(), &stored)
             });
-            FillTee::boxed(fill, rest)
+            FillTee::boxed(fill, rest, self.counted())
         });
+        if tee.is_none() {
+            self.count_origin(first);
+        }
         // A client that requested only the head must not end the storing.
         let options = BodyOptions { buffering: Some(answer.buffering), tee };
         Response { head, body: reply.body.into_body(options) }.into()
@@ -204,7 +240,7 @@ impl CacheRequest<'_> {
                 if_modified_since,
                 ..Condition::default()
             };
-            let state = super::state::State::of(self.request);
+            let state = State::of(self.request);
             state.etag = condition.if_none_match.clone();
             state.last_modified = condition.if_modified_since.clone();
             wanted.condition = Some(Box::new(condition));

@@ -8,6 +8,7 @@ use nowait_cache::{CacheKey, Fill, Hit, UnixMs};
 use nowait_caching::combination::Missing;
 use nowait_caching::facts::ResponseFacts;
 use nowait_caching::meta::{self, Field, Meta};
+use nowait_caching::status::Status;
 use nowait_caching::{freshness, storage, updates, validity};
 use nowait_http::response::{BodySource, LocalFuture};
 use nowait_message::{Known, ResponseHead, http_date};
@@ -16,6 +17,7 @@ use nowait_runtime::clock;
 use super::fields;
 use super::find::Object;
 use super::origin_resume::OriginResume;
+use super::responses::Own;
 use super::serve::{CacheRequest, is_head};
 use crate::upstream::Tee;
 
@@ -250,11 +252,17 @@ pub(super) struct FillTee {
     rest: Option<Box<OriginResume>>,
     /// Bytes of content until now.
     received: u64,
+    /// Where they are counted.
+    counted: Option<(Own, Status)>,
 }
 
 impl FillTee {
-    pub(super) fn boxed(fill: Fill, rest: Option<Box<OriginResume>>) -> Box<dyn Tee> {
-        Box::new(Self { fill: Some(fill), rest, received: 0 })
+    pub(super) fn boxed(
+        fill: Fill,
+        rest: Option<Box<OriginResume>>,
+        counted: Option<(Own, Status)>,
+    ) -> Box<dyn Tee> {
+        Box::new(Self { fill: Some(fill), rest, received: 0, counted })
     }
 }
 
@@ -264,6 +272,9 @@ impl Drop for FillTee {
     fn drop(&mut self) {
         if let Some(rest) = &self.rest {
             rest.give_up();
+        }
+        if let Some((own, status)) = &self.counted {
+            own.count_bytes(*status, self.received);
         }
     }
 }
@@ -286,7 +297,12 @@ impl Tee for FillTee {
             match fill {
                 // The rest is written in the background: the client's connection does not wait for
                 // it.
-                Some(fill) if complete => drop(fill.commit()),
+                Some(fill) if complete => {
+                    if let Some((own, status)) = &self.counted {
+                        own.count_written(*status, self.received);
+                    }
+                    drop(fill.commit());
+                }
                 fill => drop(fill),
             }
         })

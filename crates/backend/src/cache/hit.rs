@@ -34,6 +34,11 @@ impl CacheRequest<'_> {
         self.note(status);
         let Object { inner: hit, decoded } = object;
         let length = hit.body_length();
+        if let Some(account) = &mut State::of(self.request).account {
+            // What was received from the origin is not served.
+            account.origin = None;
+            account.read = length;
+        }
         if nowait_http::slice::of(self.request).is_some() {
             State::of(self.request).served = Some(self.store.served(&hit));
         }
@@ -98,7 +103,8 @@ impl CacheRequest<'_> {
         let (stored, again) = (growing.head().clone(), self.origin.again());
         let kept = ObjectReader::growing(self.store.store_of_growing(&growing), stored, again);
         let rest = kept.rest(self.request);
-        let along = StreamingHit::growing(growing, self.io.clone(), kept, rest);
+        let own = State::of(self.request).account.as_ref().map(|account| account.own.clone());
+        let along = StreamingHit::growing(growing, self.io.clone(), kept, rest, own);
         Some(self.respond(head, report, Body::Stream(Box::new(along))))
     }
 

@@ -13,6 +13,7 @@
 //! | protocols of origins | [`origin`] |
 //! | purging, and who may | [`purge`] |
 //! | `$upstream_cache_status` and related variables | [`state`] |
+//! | counters for status pages | [`responses`] |
 
 pub mod conf;
 mod content;
@@ -28,6 +29,7 @@ pub mod origin;
 mod origin_resume;
 pub mod path;
 pub mod purge;
+pub mod responses;
 mod serve;
 pub mod state;
 mod streaming_hit;

@@ -8,6 +8,8 @@ use nowait_conf::{Cx, Diagnostic, Msec, Node, Offset, Seconds, Size, Span, Value
 use nowait_http::conf::HttpConf;
 use nowait_http::slots::Key;
 
+use super::responses;
+
 /// The smallest `keys_zone`, in bytes. nginx: two pages.
 const ZONE_BYTES_MIN: u64 = 2 * 4096;
 
@@ -123,6 +125,7 @@ pub fn paths(conf: &HttpConf) -> &[CachePath] {
 /// Completes the caches, when the whole configuration was read.
 pub(super) fn finish(cx: &mut Cx<'_>, conf: &mut HttpConf) {
     let paths = cx.take_global::<CachePaths>().resolve(cx);
+    responses::finish(paths.iter().map(|path| &*path.zone), conf);
     conf.settings.set(&PATHS, paths);
 }
 

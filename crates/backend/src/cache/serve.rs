@@ -39,6 +39,7 @@ use super::find::{Begun, Found, Object, Waits};
 use super::origin::{Origin, Source};
 use super::path::paths;
 use super::purge::conf::Asked;
+use super::responses;
 use super::state::State;
 use crate::cache::conf::{CacheConf, Zone};
 use crate::upstream::{BodyOptions, UpstreamVariation};
@@ -111,6 +112,8 @@ pub fn begin(
         CacheUse::Pass => return Err(Unserved::Pass(store)),
         CacheUse::Serve => key(request, origin, conf),
     };
+    let own = responses::own(request, &store);
+    State::of(request).enter(own);
     let mut run = CacheRequest::new(request, origin, conf, store, key);
     if conf.bypass.any(run.request) {
         return Err(Unserved::Bypass(run.store, run.main));

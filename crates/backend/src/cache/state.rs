@@ -8,6 +8,8 @@ use nowait_http::slots::Key;
 use nowait_http::variables::Builtin;
 use nowait_http::variables::core::number;
 
+use super::responses::{Own, ResponseAccount};
+
 /// The variables of this module.
 pub(super) const BUILTINS: &[Builtin] = &[
     Builtin {
@@ -71,6 +73,14 @@ pub struct State {
     pub age: Option<u64>,
     /// The stored object that was served, if it is a part of a response.
     pub(super) served: Option<Served>,
+    /// What it adds to the counters of the cache.
+    pub(super) account: Option<ResponseAccount>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.settle();
+    }
 }
 
 /// The stored object that was served to a request for a part of a response ([`nowait_http::slice`]).
@@ -82,5 +92,18 @@ impl State {
     /// The state of a request, made when it is first needed.
     pub(super) fn of(request: &mut Request) -> &mut State {
         request.state_mut().of_mut(&STATE)
+    }
+
+    /// The request begins in a cache that counts it here; what it had from another one is counted there.
+    pub(super) fn enter(&mut self, own: Option<Own>) {
+        self.settle();
+        self.account = own.map(ResponseAccount::new);
+    }
+
+    /// Counts the response.
+    fn settle(&mut self) {
+        if let (Some(account), Some(status)) = (self.account.take(), self.status) {
+            account.settle(status);
+        }
     }
 }

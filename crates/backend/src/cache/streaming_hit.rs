@@ -9,11 +9,13 @@ use std::rc::Rc;
 
 use nowait_cache::{FillInterrupted, FillPiece, FillReader, Why};
 use nowait_caching::combination::Missing;
+use nowait_caching::status::Status;
 use nowait_http::response::{BodyError, BodySource, FallbackSource, FileBody, LocalFuture, Part};
 use nowait_runtime::fs::Io;
 
 use super::object_reader::ObjectReader;
 use super::origin_resume::{OriginResume, ResumedBody};
+use super::responses::Own;
 
 /// Bytes that a reader takes at a time.
 const PIECE_BYTES_MAX: u64 = 256 * 1024;
@@ -34,6 +36,8 @@ enum Object {
     Growing {
         growing: FillReader,
         io: Rc<Io>,
+        /// Counts its bytes.
+        own: Option<Own>,
         /// The end of the wanted part; `None`: the body's end.
         end: Option<u64>,
     },
@@ -47,8 +51,10 @@ impl StreamingHit {
         io: Rc<Io>,
         kept: Rc<ObjectReader>,
         rest: Option<Box<OriginResume>>,
+        own: Option<Own>,
     ) -> Self {
-        Self { object: Object::Growing { growing, io, end: None }, kept, rest, origin: None }
+        let object = Object::Growing { growing, io, own, end: None };
+        Self { object, kept, rest, origin: None }
     }
 
     /// A body of `length` bytes that begins at `begin` in its file; `left` of it are needed.
@@ -75,7 +81,7 @@ impl StreamingHit {
     async fn piece(&mut self) -> Result<Option<Option<Part>>, BodyError> {
         let resumes = self.rest.is_some();
         match &mut self.object {
-            Object::Growing { growing, io, end } => {
+            Object::Growing { growing, io, own, end } => {
                 let left = end.map_or(u64::MAX, |end| end.saturating_sub(growing.position()));
                 if left == 0 {
                     return Ok(Some(None));
@@ -83,7 +89,11 @@ impl StreamingHit {
                 if resumes && self.kept.store().out_of_use() == Some(Why::Hanging) {
                     growing.lose_file();
                 }
-                match growing.next(left.min(PIECE_BYTES_MAX)).await {
+                let next = growing.next(left.min(PIECE_BYTES_MAX)).await;
+                if let (Some(own), Ok(Some(piece))) = (own, &next) {
+                    own.count_bytes(Status::Hit, piece.len());
+                }
+                match next {
                     Ok(piece) => Ok(Some(piece.map(|piece| match piece {
                         FillPiece::Bytes(bytes) => Part::Bytes(bytes),
                         FillPiece::File { file, offset, len } => {

@@ -1,13 +1,40 @@
 //! The state of caches, for both forms of the report.
 
+use nowait_backend::cache::responses::{CacheResponses, StatusResponses};
 use nowait_cache::{Statistics, Why};
+use nowait_caching::status::Status;
 use serde_json::{Map, Value, json};
 
 use super::openmetrics::MetricsText;
 use super::report::Report;
 
+/// The cache statuses, with their names and whether responses from the origin have it, some of which are stored.
+pub const STATUSES: [(&str, Status, bool); 7] = [
+    ("hit", Status::Hit, false),
+    ("stale", Status::Stale, false),
+    ("updating", Status::Updating, false),
+    ("revalidated", Status::Revalidated, false),
+    ("miss", Status::Miss, true),
+    ("expired", Status::Expired, true),
+    ("bypass", Status::Bypass, true),
+];
+
+/// Responses by cache status. The names are those of NGINX Plus.
+pub fn responses(all: &CacheResponses) -> Map<String, Value> {
+    let one = |(name, status, is_from_origin): (&str, Status, bool)| {
+        let counts = all.of(status);
+        let mut value = json!({ "responses": counts.responses, "bytes": counts.bytes });
+        if is_from_origin {
+            value["responses_written"] = counts.written_responses.into();
+            value["bytes_written"] = counts.written_bytes.into();
+        }
+        (name.to_owned(), value)
+    };
+    STATUSES.into_iter().map(one).collect()
+}
+
 /// As JSON.
-pub fn json(cache: &Statistics) -> Value {
+pub fn json(cache: &Statistics, responses_of: &CacheResponses) -> Value {
     let operations: Map<String, Value> =
         cache.counts().map(|(name, count)| (name.to_owned(), count.into())).collect();
     json!({
@@ -31,6 +58,7 @@ pub fn json(cache: &Statistics) -> Value {
             "max_size": memory.bytes_max,
             "hits": memory.hits,
         })),
+        "responses": responses(responses_of),
         "operations": operations,
     })
 }
@@ -82,6 +110,41 @@ pub fn openmetrics(report: &Report, text: &mut MetricsText) {
         for (operation, count) in cache.counts() {
             let labels = [("cache", &*cache.zone), ("operation", operation)];
             text.sample(&format!("{NAME}_total"), &labels, count);
+        }
+    }
+    of_responses(report, text);
+}
+
+/// Reads a number from the responses with a cache status.
+type Count = fn(StatusResponses) -> u64;
+
+fn of_responses(report: &Report, text: &mut MetricsText) {
+    let families: [(&str, &str, &str, bool, Count); 4] = [
+        ("nowait_cache_responses", "", "Responses by cache status.", false, |one| one.responses),
+        (
+            "nowait_cache_responses_bytes",
+            "bytes",
+            "Bytes of their bodies: of whole stored objects, or as received from the origin.",
+            false,
+            |one| one.bytes,
+        ),
+        ("nowait_cache_written", "", "Responses from the origin that were stored.", true, |one| {
+            one.written_responses
+        }),
+        ("nowait_cache_written_bytes", "bytes", "Bytes of their bodies.", true, |one| {
+            one.written_bytes
+        }),
+    ];
+    for (name, unit, help, only_from_origin, get) in families {
+        text.family(name, "counter", unit, help);
+        for cache in &report.caches {
+            let all = report.responses_of(cache);
+            for (status_name, status, is_from_origin) in STATUSES {
+                if is_from_origin || !only_from_origin {
+                    let labels = [("cache", &*cache.zone), ("status", status_name)];
+                    text.sample(&format!("{name}_total"), &labels, get(all.of(status)));
+                }
+            }
         }
     }
 }

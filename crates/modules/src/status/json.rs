@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use nowait_front::NGINX_VERSION;
 use nowait_front::limit::decisions::ZoneUse;
+use nowait_front::sessions::SessionZone;
 use nowait_http::special_pages::PRODUCT_VERSION;
 use nowait_runtime::fs::resident::Snapshot;
 use nowait_runtime::histogram::HistogramSnapshot;
@@ -88,7 +89,9 @@ fn whole(report: &Report) -> Value {
             "limit_reqs": limits::json(&report.limits, ZoneUse::Requests),
             "limit_conns": limits::json(&report.limits, ZoneUse::Connections),
         },
-        "caches": report.caches.iter().map(caches::json).collect::<Vec<_>>(),
+        "caches": report.caches.iter()
+            .map(|cache| caches::json(cache, &report.responses_of(cache)))
+            .collect::<Vec<_>>(),
         "certificates": certificates,
         "events": report.events.iter().map(events::event).collect::<Vec<_>>(),
         "resolvers": report.resolvers.iter().map(ResolverReport::json).collect::<Vec<_>>(),
@@ -102,6 +105,7 @@ fn whole(report: &Report) -> Value {
         whole["stream"] = json!({
             "sessions": { "total": sessions.total, "active": sessions.active },
             "udp": { "active": sessions.udp_active, "dropped": sessions.udp_dropped },
+            "zones": sessions.zones.iter().map(session_zone).collect::<Vec<_>>(),
             "limit_conns": limits::json(&report.limits, ZoneUse::Sessions),
             "upstreams": sessions.upstreams.iter().map(|group| upstream(group)).collect::<Vec<_>>(),
         });
@@ -131,6 +135,30 @@ fn zone(zone: &ZoneSnapshot) -> Value {
         "request_time_us": times(&zone.total),
         "request_time_histogram": histogram(&zone.total),
         "upstream_time_us": times(&zone.upstream),
+    })
+}
+
+fn session_zone(zone: &SessionZone) -> Value {
+    let statuses: Map<String, Value> = zone
+        .statuses
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(status, count)| (status.to_string(), (*count).into()))
+        .collect();
+    json!({
+        "name": zone.name,
+        "processing": zone.processing,
+        "connections": zone.connections(),
+        "sessions": {
+            "2xx": zone.class(2),
+            "4xx": zone.class(4),
+            "5xx": zone.class(5),
+            "codes": statuses,
+        },
+        "passed": zone.passed,
+        "discarded": zone.discarded,
+        "received": zone.received,
+        "sent": zone.sent,
     })
 }
 

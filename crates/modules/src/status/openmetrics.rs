@@ -207,6 +207,7 @@ fn of_sessions(report: &Report, text: &mut MetricsText) {
     let help = "Client datagrams dropped for lack of room.";
     text.family("nowait_stream_datagrams_dropped", "counter", "", help);
     text.sample("nowait_stream_datagrams_dropped_total", &[], sessions.udp_dropped);
+    super::zone_metrics::of_sessions(&sessions.zones, text);
     of_upstreams("nowait_stream_upstream", "Sessions", &sessions.upstreams, text);
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nowait_backend::cache::responses::{self, CacheResponses};
 use nowait_backend::collector::{self, ExportCounts};
 use nowait_cache::Statistics;
 use nowait_front::limit::decisions::{self, DecisionsSnapshot};
@@ -49,6 +50,8 @@ pub(super) struct Report {
     pub(super) quic: Option<Vec<(&'static str, u64)>>,
     /// Caches, by their numbers.
     pub(super) caches: Vec<Statistics>,
+    /// Responses of caches in use, by name.
+    pub(super) cache_responses: Vec<CacheResponses>,
     /// Resolvers in the configuration.
     pub(super) resolvers: Vec<ResolverReport>,
     /// Zones of servers, by name.
@@ -73,6 +76,14 @@ pub(super) struct Report {
     pub(super) time_ms: u64,
 }
 
+impl Report {
+    /// The responses of a cache.
+    pub(super) fn responses_of(&self, cache: &Statistics) -> CacheResponses {
+        let mut all = self.cache_responses.iter();
+        all.find(|one| one.zone == cache.zone).cloned().unwrap_or_default()
+    }
+}
+
 /// The report of a generation, for a request to this address.
 pub(super) fn collect(generation: &Contents, address: String) -> Report {
     let pools: BTreeMap<_, _> = generation.pools.iter().collect();
@@ -88,6 +99,7 @@ pub(super) fn collect(generation: &Contents, address: String) -> Report {
         quic: generation.quic.as_ref().map(|report| report()),
         upstreams: generation.conf.upstreams.of_blocks().cloned().collect(),
         caches: generation.caches.iter().map(|store| store.statistics()).collect(),
+        cache_responses: responses::snapshot(),
         resolvers: generation.resolvers.iter().map(ResolverReport::new).collect(),
         server_zones: snapshot(ZoneKind::Server),
         location_zones: snapshot(ZoneKind::Location),

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use nowait_conf::{Arity, Context, Cx, Diagnostic, Node, Scope, Setting, arity};
+use nowait_conf::{Context, Cx, Scope};
+use nowait_front::zones::StatusZoneSetting;
 use nowait_http::module::{Handler, LocationBuilder, Observer, Phase, Step};
 use nowait_http::request::Request;
 use nowait_http::slots::Key;
 
-use super::zone::{Processing, ZONES_MAX, Zone, ZoneKind};
+use super::zone::{self, Processing, RequestCounters, Zone};
 
 nowait_conf::directives! {
     /// Counters of requests.
@@ -19,32 +20,7 @@ nowait_conf::directives! {
     /// Counts requests under a name, for `status_api`, `metrics` and `api`: those being processed, responses by
     /// status, bytes, and times. In a server, all its requests; in a location, those that end there. Servers with
     /// the same name are counted together, and so are locations. The counters survive reloads.
-    status_zone: nowait_conf::LocalSetting<ZoneSetting>, in SERVER | LOCATION | LOCATION_IF, args "zone";
-}
-
-/// The zone that a directive names.
-#[derive(Clone, Debug)]
-pub struct ZoneSetting(Arc<Zone>);
-
-impl Setting for ZoneSetting {
-    const ARITY: Arity = arity::exactly(1);
-
-    fn parse(node: &Node, cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
-        let word = node.args.first().ok_or_else(|| node.arity_error())?;
-        let name = word.to_str()?;
-        if name.is_empty() {
-            return Err(word.error("invalid zone name \"\""));
-        }
-        if name.contains('$') {
-            return Err(word.error(format!("variables in zone name \"{name}\" are not supported")));
-        }
-        let kind = match cx.context() {
-            Context::SERVER => ZoneKind::Server,
-            _ => ZoneKind::Location,
-        };
-        let zone = Zone::of(kind, name);
-        zone.map(Self).ok_or_else(|| word.error(format!("more than {ZONES_MAX} zones")))
-    }
+    status_zone: nowait_conf::LocalSetting<StatusZoneSetting<RequestCounters>>, in SERVER | LOCATION | LOCATION_IF, args "zone";
 }
 
 /// The request's count in the zone of its server.
@@ -61,12 +37,12 @@ pub fn build(cx: &mut Cx<'_>, chain: &[&Scope], parts: &mut LocationBuilder) {
             .position(|scope| scope.context() == Context::SERVER)
             .and_then(|at| ZoneConf::resolve(cx, &chain[..=at]).status_zone.0.clone()),
     };
-    let server = server.or_else(|| super::vts::zone(cx, chain).map(ZoneSetting));
-    if let Some(ZoneSetting(zone)) = server {
+    let server = server.or_else(|| super::vts::zone(cx, chain).map(StatusZoneSetting));
+    if let Some(StatusZoneSetting(zone)) = server {
         parts.handler(Phase::PostRead, Enter(zone.clone()));
         parts.observer(Count(zone));
     }
-    if let Some(ZoneSetting(zone)) = own.filter(|_| last != Some(Context::SERVER)) {
+    if let Some(StatusZoneSetting(zone)) = own.filter(|_| last != Some(Context::SERVER)) {
         parts.observer(Count(zone));
     }
 }
@@ -77,7 +53,7 @@ struct Enter(Arc<Zone>);
 impl Handler for Enter {
     fn handle<'r>(&'r self, request: &'r mut Request) -> Step<'r> {
         if request.state().get(&PROCESSING).is_none() {
-            let processing = self.0.enter();
+            let processing = zone::enter(&self.0);
             request.state_mut().set(&PROCESSING, processing);
         }
         Step::Next(request)
@@ -89,6 +65,6 @@ struct Count(Arc<Zone>);
 
 impl Observer for Count {
     fn ended(&self, request: &Request) {
-        self.0.count(request);
+        zone::count(&self.0, request);
     }
 }

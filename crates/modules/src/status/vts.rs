@@ -7,8 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nowait_cache::Statistics;
+use nowait_caching::status::Status;
 use nowait_conf::{Arity, Cx, Diagnostic, Node, Scope, Setting, Span, arity};
 use nowait_front::NGINX_VERSION;
+use nowait_front::zones::ZONES_MAX;
 use nowait_http::conf::uri_scope::FirstServerName;
 use nowait_http::module::{Handler, Step, set_content};
 use nowait_http::outcome::Outcome;
@@ -16,10 +19,11 @@ use nowait_http::request::Request;
 use nowait_upstream::{Availability, Peer, PeerStats};
 use serde_json::{Map, Value, json};
 
+use super::caches::STATUSES;
 use super::dashboard::Dashboard;
 use super::openmetrics::MetricsText;
 use super::report::Report;
-use super::zone::{CACHE_STATUSES, ZONES_MAX, Zone, ZoneKind, ZoneSnapshot};
+use super::zone::{Zone, ZoneKind, ZoneSnapshot};
 
 /// Media type of Prometheus's older text format.
 const PROMETHEUS: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";
@@ -211,14 +215,15 @@ fn tree(report: &Report, sum: &str) -> Value {
         "cacheZones": report.caches.iter().map(|cache| (cache.zone.clone(), json!({
             "maxSize": cache.bytes_max,
             "usedSize": cache.bytes,
+            "responses": cache_responses(report, cache).collect::<Map<_, _>>(),
         }))).collect::<Map<_, _>>(),
     })
 }
 
 fn server(zone: &ZoneSnapshot) -> Value {
     let mut responses = classes(zone.classes());
-    for (name, count) in CACHE_STATUSES.iter().zip(zone.caches) {
-        responses[name.to_ascii_lowercase()] = count.into();
+    for (status, count) in Status::ALL.into_iter().zip(zone.caches) {
+        responses[status.as_str().to_ascii_lowercase()] = count.into();
     }
     json!({
         "requestCounter": zone.ended,
@@ -286,7 +291,25 @@ fn prometheus(report: &Report, sum: &str) -> String {
         }
         text.sample("nginx_vts_cache_usage_bytes", &labels("used"), cache.bytes);
     }
+    text.family("nginx_vts_cache_requests_total", "counter", "", "The cache requests counter");
+    for cache in &report.caches {
+        for (status, count) in cache_responses(report, cache) {
+            let labels = [("cache_zone", &*cache.zone), ("status", &*status)];
+            text.sample("nginx_vts_cache_requests_total", &labels, count);
+        }
+    }
     text.into_text()
+}
+
+/// The responses of a cache by status.
+fn cache_responses<C: From<u64>>(
+    report: &Report,
+    cache: &Statistics,
+) -> impl Iterator<Item = (String, C)> + use<C> {
+    let all = report.responses_of(cache);
+    STATUSES
+        .into_iter()
+        .map(move |(name, status, _)| (name.to_owned(), all.of(status).responses.into()))
 }
 
 fn servers_text(zones: &[ZoneSnapshot], text: &mut MetricsText) {
@@ -317,8 +340,8 @@ fn servers_text(zones: &[ZoneSnapshot], text: &mut MetricsText) {
     }
     text.family("nginx_vts_server_cache_total", "counter", "", "The requests cache counter");
     for zone in zones {
-        for (status, count) in CACHE_STATUSES.iter().zip(zone.caches) {
-            let status = status.to_ascii_lowercase();
+        for (status, count) in Status::ALL.into_iter().zip(zone.caches) {
+            let status = status.as_str().to_ascii_lowercase();
             let labels = [("host", &*zone.name), ("status", &*status)];
             text.sample("nginx_vts_server_cache_total", &labels, count);
         }

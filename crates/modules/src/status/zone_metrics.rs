@@ -1,5 +1,6 @@
 //! Zones as OpenMetrics.
 
+use nowait_front::sessions::SessionZone;
 use nowait_runtime::histogram::HistogramSnapshot;
 
 use super::openmetrics::MetricsText;
@@ -11,6 +12,49 @@ type Number = fn(&ZoneSnapshot) -> u64;
 
 /// Reads the times of a zone.
 type Times = fn(&ZoneSnapshot) -> &HistogramSnapshot;
+
+/// Reads a number of a zone of `stream`.
+type Count = fn(&SessionZone) -> u64;
+
+/// The families of zones of `stream`; nothing if there are none.
+pub fn of_sessions(zones: &[SessionZone], text: &mut MetricsText) {
+    if zones.is_empty() {
+        return;
+    }
+    let sample = |text: &mut MetricsText, name: &str, zone: &SessionZone, count: u64| {
+        text.sample(name, &[("zone", &zone.name)], count);
+    };
+    text.family("nowait_stream_zone_processing", "gauge", "", "Sessions in progress.");
+    for zone in zones {
+        sample(text, "nowait_stream_zone_processing", zone, zone.processing);
+    }
+    let counters: [(&str, &str, &str, Count); 5] = [
+        ("nowait_stream_zone_connections", "", "Sessions that have ended.", |zone| zone.ended),
+        ("nowait_stream_zone_passed", "", "Sessions whose connection was handed over.", |zone| {
+            zone.passed
+        }),
+        ("nowait_stream_zone_discarded", "", "Sessions that ended without a status.", |zone| {
+            zone.discarded
+        }),
+        ("nowait_stream_zone_received_bytes", "bytes", "Bytes received from clients.", |zone| {
+            zone.received
+        }),
+        ("nowait_stream_zone_sent_bytes", "bytes", "Bytes sent to clients.", |zone| zone.sent),
+    ];
+    for (name, unit, help, get) in counters {
+        text.family(name, "counter", unit, help);
+        for zone in zones {
+            sample(text, &format!("{name}_total"), zone, get(zone));
+        }
+    }
+    text.family("nowait_stream_zone_sessions", "counter", "", "Ended sessions by status.");
+    for zone in zones {
+        for (status, count) in zone.statuses.iter().filter(|(_, count)| *count > 0) {
+            let labels = [("zone", &*zone.name), ("status", &status.to_string())];
+            text.sample("nowait_stream_zone_sessions_total", &labels, *count);
+        }
+    }
+}
 
 /// The families of all zones; nothing if there are none.
 pub fn openmetrics(report: &Report, text: &mut MetricsText) {

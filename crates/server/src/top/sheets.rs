@@ -289,12 +289,18 @@ fn pools(sample: &Sample<'_>) -> Sheet {
 }
 
 fn zones(sample: &Sample<'_>) -> Sheet {
+    // Sessions of `stream` are to their zones what requests are to others; they have no times.
+    const LISTS: [(&[&str], &str, &str, &str); 3] = [
+        (&["zones", "servers"], "server", "requests", "responses"),
+        (&["zones", "locations"], "location", "requests", "responses"),
+        (&["stream", "zones"], "stream", "connections", "sessions"),
+    ];
     let mut rows = Vec::new();
-    for (list, kind) in [("servers", "server"), ("locations", "location")] {
-        for one in list_of(&sample.now, &["zones", list]) {
-            let then = sample.then(&["zones", list], one, &["name"]);
+    for (list, kind, all, by_status) in LISTS {
+        for one in list_of(&sample.now, list) {
+            let then = sample.then(list, one, &["name"]);
             let rate = |path: &[&str]| sample.rate(at(one, path), at(then, path));
-            let ended = |one: &Value| Some(at(one, &["requests"])? - at(one, &["processing"])?);
+            let ended = |one: &Value| Some(at(one, &[all])? - at(one, &["processing"])?);
             let requests = sample.rate(ended(one), ended(then));
             let time = |name: &str| SheetCell::number(at(one, &["request_time_us", name]), time);
             rows.push(SheetRow {
@@ -304,10 +310,10 @@ fn zones(sample: &Sample<'_>) -> Sheet {
                     SheetCell::text(kind),
                     number(requests),
                     number(at(one, &["processing"])),
-                    number(rate(&["responses", "2xx"])),
-                    number(rate(&["responses", "3xx"])),
-                    number(rate(&["responses", "4xx"])),
-                    marked(rate(&["responses", "5xx"]), Tone::Bad),
+                    number(rate(&[by_status, "2xx"])),
+                    number(rate(&[by_status, "3xx"])),
+                    number(rate(&[by_status, "4xx"])),
+                    marked(rate(&[by_status, "5xx"]), Tone::Bad),
                     SheetCell::number(rate(&["sent"]), bytes),
                     SheetCell::number(rate(&["received"]), bytes),
                     time("p50"),
@@ -665,7 +671,7 @@ mod tests {
             json!(null),
             json!({}),
             json!([]),
-            json!({ "file_systems": [1, null, {}], "caches": {}, "workers": [[]], "zones": { "servers": [{}] }, "upstreams": [{ "peers": [3] }], "events": [0], "certificates": [true], "findings": [""] }),
+            json!({ "file_systems": [1, null, {}], "caches": {}, "workers": [[]], "zones": { "servers": [{}] }, "upstreams": [{ "peers": [3] }], "stream": { "zones": [{}, 1] }, "events": [0], "certificates": [true], "findings": [""] }),
         ] {
             let sample = Sample::new(odd.clone(), Some(&odd));
             let sheets = all(&sample);
@@ -688,7 +694,8 @@ mod tests {
         });
         let peers = json!([{ "name": evil, "peers": [one.clone()] }]);
         let zones = json!({ "servers": [one.clone()], "locations": [one.clone()] });
-        let mut report = json!({ "upstreams": peers, "zones": zones });
+        let stream = json!({ "zones": [one.clone()] });
+        let mut report = json!({ "upstreams": peers, "zones": zones, "stream": stream });
         for list in [
             "findings",
             "file_systems",

@@ -11,7 +11,6 @@ use bytes::Bytes;
 use nowait_http::generation::Generation;
 
 use super::super::report::Report;
-use super::super::zone::ZoneSnapshot;
 use super::super::{json, maker};
 
 /// Zones of a kind that a report shows: those with most requests.
@@ -119,8 +118,11 @@ fn event(text: &str) -> Bytes {
 
 /// The report with as many rows as a page can show.
 fn bounded(mut report: Report) -> Report {
-    busiest(&mut report.server_zones);
-    busiest(&mut report.location_zones);
+    busiest(&mut report.server_zones, |zone| (zone.requests, &zone.name));
+    busiest(&mut report.location_zones, |zone| (zone.requests, &zone.name));
+    if let Some(sessions) = &mut report.sessions {
+        busiest(&mut sessions.zones, |zone| (zone.connections(), &zone.name));
+    }
     report.mounts.truncate(ROWS_MAX);
     report.upstreams.truncate(ROWS_MAX);
     report.caches.truncate(ROWS_MAX);
@@ -132,16 +134,18 @@ fn bounded(mut report: Report) -> Report {
     report
 }
 
-fn busiest(zones: &mut Vec<ZoneSnapshot>) {
+/// Keeps the busiest zones; each has a number of requests, and a name.
+fn busiest<Z>(zones: &mut Vec<Z>, of: impl Fn(&Z) -> (u64, &str)) {
     if zones.len() > ZONES_MAX {
-        zones.sort_by_key(|zone| std::cmp::Reverse(zone.requests));
+        zones.sort_by_key(|zone| std::cmp::Reverse(of(zone).0));
         zones.truncate(ZONES_MAX);
-        zones.sort_by(|a, b| a.name.cmp(&b.name));
+        zones.sort_by(|a, b| of(a).1.cmp(of(b).1));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::zone::ZoneSnapshot;
     use super::*;
 
     #[test]
@@ -157,7 +161,7 @@ mod tests {
             ..ZoneSnapshot::default()
         };
         let mut zones: Vec<_> = (0..ZONES_MAX + 10).map(zone).collect();
-        busiest(&mut zones);
+        busiest(&mut zones, |zone| (zone.requests, &zone.name));
         assert_eq!((zones.len(), &*zones[0].name), (ZONES_MAX, "0010"));
         assert!(zones.is_sorted_by(|a, b| a.name < b.name));
     }

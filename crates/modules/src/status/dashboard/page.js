@@ -250,27 +250,33 @@ const showPools = table($("disks"), "pools", "Thread pools", [
   ["Done/s", (one) => { const then = old.pool(one); return number(rate(operations(one, "completed"), then && operations(then, "completed"))); }, "n"],
   ["Refused", (one, td) => { const all = operations(one, "overflowed"); return judged(td, all ? "n bad" : "n", number(all)); }, "n", "tasks refused because the queue was full, since the start"],
 ], "There are no thread pools.");
+const sessionZones = (report) => report.stream ? report.stream.zones : [];
 const zones = (report) => [
   ...report.zones.servers.map((zone) => ({ zone, kind: "server" })),
   ...report.zones.locations.map((zone) => ({ zone, kind: "location" })),
+  ...sessionZones(report).map((zone) => ({ zone, kind: "stream" })),
 ];
 const zoneKey = (one) => one.kind + " " + one.zone.name;
 const oldZone = (one) => {
   if (!before) return undefined;
-  const list = one.kind === "server" ? before.zones.servers : before.zones.locations;
+  const list = one.kind === "server" ? before.zones.servers
+    : one.kind === "location" ? before.zones.locations : sessionZones(before);
   return was(list, one.zone.name, named);
 };
 const zoneRate = (one, get) => { const then = oldZone(one); return rate(get(one.zone), then && get(then)); };
+// Sessions of stream are to their zones what requests are to others.
+const ended = (zone) => (zone.connections || zone.requests || 0) - zone.processing;
+const byStatus = (name) => (zone) => (zone.sessions || zone.responses)[name];
 const part = (value) => (one) => latency(one.percentile(value));
-const showZones = table($("traffic"), "zones", "Requests by status_zone", [
+const showZones = table($("traffic"), "zones", "Requests and sessions by status_zone", [
   ["Zone", (one, td) => twoLines(td, one.zone.name, one.kind)],
   ["Requests/s", (one) => number(one.rate), "n"],
   ["Trend", (one, td, key) => sparkline(td, key, one.rate, number)],
-  ["Active", (one) => one.kind === "server" ? number(one.zone.processing) : "–", "n"],
-  ["2xx/s", (one) => number(zoneRate(one, (zone) => zone.responses["2xx"])), "n"],
-  ["3xx/s", (one) => number(zoneRate(one, (zone) => zone.responses["3xx"])), "n"],
-  ["4xx/s", (one) => number(zoneRate(one, (zone) => zone.responses["4xx"])), "n"],
-  ["5xx/s", (one, td) => { const value = zoneRate(one, (zone) => zone.responses["5xx"]); return judged(td, value > 0 ? "n bad" : "n", number(value)); }, "n"],
+  ["Active", (one) => one.kind === "location" ? "–" : number(one.zone.processing), "n"],
+  ["2xx/s", (one) => number(zoneRate(one, byStatus("2xx"))), "n"],
+  ["3xx/s", (one) => number(zoneRate(one, byStatus("3xx"))), "n"],
+  ["4xx/s", (one) => number(zoneRate(one, byStatus("4xx"))), "n"],
+  ["5xx/s", (one, td) => { const value = zoneRate(one, byStatus("5xx")); return judged(td, value > 0 ? "n bad" : "n", number(value)); }, "n"],
   ["Sent/s", (one) => bytes(zoneRate(one, (zone) => zone.sent)), "n"],
   ["Received/s", (one) => bytes(zoneRate(one, (zone) => zone.received)), "n"],
   ["p50", part(0.5), "n", "time of requests, from the first byte to the end of the response"],
@@ -451,8 +457,8 @@ function show(report) {
   showPools(report.thread_pools, named);
   const all = zones(report);
   for (const one of all) {
-    one.percentile = recent(zoneKey(one), one.zone.request_time_histogram);
-    one.rate = zoneRate(one, (zone) => zone.requests - zone.processing);
+    one.percentile = recent(zoneKey(one), one.zone.request_time_histogram || []);
+    one.rate = zoneRate(one, ended);
   }
   forget(new Set(all.map(zoneKey)));
   showZones(all, zoneKey);

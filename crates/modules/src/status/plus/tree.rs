@@ -6,12 +6,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use nowait_backend::cache::responses::CacheResponses;
+use nowait_cache::Statistics;
 use nowait_front::NGINX_VERSION;
 use nowait_front::limit::decisions::ZoneUse;
+use nowait_front::sessions::SessionZone;
 use nowait_runtime::time::utc_time;
 use nowait_upstream::{Availability, Group};
 use serde_json::{Map, Value, json};
 
+use super::super::caches;
 use super::super::limits;
 use super::super::report::Report;
 use super::super::zone::ZoneSnapshot;
@@ -47,18 +51,18 @@ pub(super) fn root(report: &Report) -> Value {
             "requests": { "total": totals.requests, "current": current },
             "server_zones": zones(&report.server_zones, true),
             "location_zones": zones(&report.location_zones, false),
-            "caches": report.caches.iter().map(|cache| (cache.zone.clone(), json!({
-                "size": cache.bytes,
-                "max_size": cache.bytes_max,
-                "cold": cache.loading,
-            }))).collect::<Map<_, _>>(),
+            "caches": report.caches.iter()
+                .map(|cache| (cache.zone.clone(), one_cache(cache, &report.responses_of(cache))))
+                .collect::<Map<_, _>>(),
             "limit_conns": limits::json(&report.limits, ZoneUse::Connections),
             "limit_reqs": limits::json(&report.limits, ZoneUse::Requests),
             "upstreams": upstreams(&report.upstreams, true),
             "keyvals": {},
         },
         "stream": {
-            "server_zones": {},
+            "server_zones": report.sessions.iter().flat_map(|sessions| &sessions.zones)
+                .map(|zone| (zone.name.clone(), session_zone(zone)))
+                .collect::<Map<_, _>>(),
             "limit_conns": limits::json(&report.limits, ZoneUse::Sessions),
             "upstreams": report.sessions.as_ref().map_or_else(|| json!({}), |sessions| upstreams(&sessions.upstreams, false)),
             "keyvals": {},
@@ -77,6 +81,17 @@ pub(super) fn root(report: &Report) -> Value {
     })
 }
 
+fn one_cache(cache: &Statistics, responses: &CacheResponses) -> Value {
+    let mut value = caches::responses(responses);
+    value.insert("size".into(), cache.bytes.into());
+    // As there: without a limit, there is no such member.
+    if let Some(max) = cache.bytes_max {
+        value.insert("max_size".into(), max.into());
+    }
+    value.insert("cold".into(), cache.loading.into());
+    Value::Object(value)
+}
+
 fn zones(zones: &[ZoneSnapshot], are_servers: bool) -> Value {
     let one = |zone: &ZoneSnapshot| {
         let mut value = json!({
@@ -92,6 +107,24 @@ fn zones(zones: &[ZoneSnapshot], are_servers: bool) -> Value {
         (zone.name.clone(), value)
     };
     Value::Object(zones.iter().map(one).collect())
+}
+
+fn session_zone(zone: &SessionZone) -> Value {
+    let classes = [2, 4, 5].map(|class| zone.class(class));
+    json!({
+        "processing": zone.processing,
+        "connections": zone.connections(),
+        "sessions": {
+            "2xx": classes[0],
+            "4xx": classes[1],
+            "5xx": classes[2],
+            "total": classes.iter().sum::<u64>(),
+        },
+        // Connections handed over have a session elsewhere.
+        "discarded": zone.discarded + zone.passed,
+        "received": zone.received,
+        "sent": zone.sent,
+    })
 }
 
 fn responses(classes: [u64; 5], codes: Option<&BTreeMap<u16, u64>>) -> Value {

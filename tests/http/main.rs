@@ -9,6 +9,7 @@
 mod access;
 mod access_log;
 mod addition;
+mod angie;
 mod api;
 mod attacks;
 mod auth;

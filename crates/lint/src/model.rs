@@ -209,8 +209,15 @@ fn kind_of(outer: BlockKind, node: &Node) -> BlockKind {
     match (outer, name) {
         (
             _,
-            b"map" | b"num_map" | b"geo" | b"types" | b"split_clients" | b"charset_map" | b"geoip2"
-            | b"match",
+            b"map"
+            | b"num_map"
+            | b"geo"
+            | b"types"
+            | b"split_clients"
+            | b"charset_map"
+            | b"geoip2"
+            | b"match"
+            | b"prometheus_template",
         ) => BlockKind::Data,
         (BlockKind::Main, b"http") => BlockKind::Http,
         (BlockKind::Main, b"events") => BlockKind::Events,

@@ -304,6 +304,7 @@ pub fn blocks_to_judge(registry: &Registry) -> Vec<&'static str> {
         "match",
         "acme_issuer",
         "otel_exporter",
+        "prometheus_template",
     ];
     let blocks = registry.rows().filter(|row| row.block);
     let unknown = blocks.filter(|row| block_kind(Context::HTTP, row.name.as_bytes()).is_none());

@@ -22,6 +22,7 @@ pub(super) struct Stage {
 const FILES: &[(&str, &str, u32)] = &[
     ("packaging/nowait.conf", "etc/nowait/nowait.conf", 0o644),
     ("conf/mime.types", "etc/nowait/mime.types", 0o644),
+    ("conf/prometheus_all.conf", "etc/nowait/prometheus_all.conf", 0o644),
     ("conf/fastcgi.conf", "etc/nowait/fastcgi.conf", 0o644),
     ("conf/fastcgi_params", "etc/nowait/fastcgi_params", 0o644),
     ("conf/scgi_params", "etc/nowait/scgi_params", 0o644),

@@ -534,6 +534,7 @@ fn status(model: &Model<'_>, report: &mut RuleReport) {
         "api",
         "dashboard",
         "vhost_traffic_status_display",
+        "prometheus",
     ];
     for name in PAGES {
         for (block, node) in model.directives(name) {

@@ -7,6 +7,7 @@
 //! that exist anyway; a page costs only its collection and formatting, on a thread for that ([`maker`]),
 //! and reading resets nothing.
 
+mod angie;
 mod caches;
 mod dashboard;
 mod events;
@@ -50,7 +51,10 @@ pub static MODULE: Module = Module {
         status_zone::ZoneConf::ROWS,
         vts::VtsConf::ROWS,
         vts::VTS_ROWS,
+        angie::prometheus::PROMETHEUS_ROWS,
     ],
+    variables: angie::prometheus::BUILTINS,
+    finish: Some(angie::prometheus::finish),
     build: Some(status_zone::build),
     start: Some(|_, current| {
         NEWEST.fetch_max(current.number, Ordering::Relaxed);
@@ -84,7 +88,12 @@ nowait_conf::rows! {
     ///
     /// Nowait differs: changes that a browser requests for a page of another origin (`Sec-Fetch-Site`, `Origin`) are
     /// refused with 403.
-    "api" => plus::api, in LOCATION, take between(0, 1), inheritance Own, args "[write=on | write=off]";
+    ///
+    /// With a path in place of a parameter, serves the statistics of Angie's API: `api /status/;`. As in `alias`, the
+    /// path replaces the part of the URI that the location matches; in a location given by a regular expression, it is
+    /// the whole path. It can contain variables. `date=epoch` among the arguments of a request writes dates as numbers,
+    /// and `pretty=off` everything in one line. Nothing can be changed there.
+    "api" => plus::api, in LOCATION, take between(0, 1), inheritance Own, args "[write=on | write=off] | path";
 }
 
 nowait_conf::rows! {

@@ -12,6 +12,9 @@ use nowait_upstream::{Availability, Group, Peer, PeerStats};
 
 use super::report::{Report, buckets};
 
+/// Media type of Prometheus's older text format.
+pub const PROMETHEUS: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";
+
 /// Reads a number from a pool's state.
 type Number = fn(&PoolSnapshot) -> usize;
 

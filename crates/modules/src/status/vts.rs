@@ -21,12 +21,9 @@ use serde_json::{Map, Value, json};
 
 use super::caches::STATUSES;
 use super::dashboard::Dashboard;
-use super::openmetrics::MetricsText;
+use super::openmetrics::{MetricsText, PROMETHEUS};
 use super::report::Report;
 use super::zone::{Zone, ZoneKind, ZoneSnapshot};
-
-/// Media type of Prometheus's older text format.
-const PROMETHEUS: &[u8] = b"text/plain; version=0.0.4; charset=utf-8";
 
 nowait_conf::directives! {
     /// Counters of all servers.

@@ -2,7 +2,7 @@
 //!
 //! The tree that is read is built for each request ([`tree`]); with `write=on`, requests change servers of groups
 //! ([`servers`]) and pairs of key-value zones
-//! ([`keyvals`]), reset statistics ([`reset`]) and purge caches ([`caches`]). Changes are logged with their client;
+//! ([`keyvals`]), reset statistics ([`reset`]), purge caches ([`caches`]). Changes are logged with their client;
 //! pages of other sites can make none ([`origin`]).
 
 mod answer;
@@ -33,17 +33,20 @@ use error::ApiError;
 /// The versions of the API whose paths work. What later versions add to the fields of version 9 is left out.
 const VERSIONS: [u64; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
 
-/// `api [write=on|off];`
+/// `api [write=on|off];` and, as in Angie, `api path;`
 pub fn api(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     let write = match node.args.first() {
         None => false,
         Some(word) => match &*word.text {
             b"write=off" => false,
             b"write=on" => true,
+            path if path.starts_with(b"/") || path.starts_with(b"$") => {
+                return super::angie::api(cx, node, word);
+            }
             _ => {
                 return Err(word
                     .error(format!("invalid parameter \"{word}\""))
-                    .expected("write=on or write=off"));
+                    .expected("write=on, write=off, or a path such as /status/"));
             }
         },
     };

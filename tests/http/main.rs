@@ -48,6 +48,7 @@ mod lifecycle;
 mod limit;
 mod listings;
 mod locations;
+mod log_level;
 mod map;
 mod mirror;
 mod more_headers;

@@ -10,6 +10,7 @@ use nowait_testkit::dns::{AAAA, DnsAnswer};
 use nowait_testkit::wait::{PATIENCE, until};
 use nowait_testkit::{Client, DnsServer, Server, ServerBuilder};
 
+use crate::api::call;
 use crate::stage::{ask, asks_nginx, on_each_driver, site as site_with};
 
 /// The description, read at run time: its absence would otherwise break the build of all tests.
@@ -251,6 +252,49 @@ fn every_path_serves_what_is_documented() {
                 schemas.check(schema, &value, &path).unwrap();
             }
         }
+    });
+}
+
+#[test]
+fn levels_of_logs_are_as_documented() {
+    if asks_nginx() {
+        return;
+    }
+    let document = document();
+    let schemas = Schemas(&document);
+    let operations = &document["paths"]["/api/nowait/1/error_log"];
+    let order = operations.pointer("/patch/requestBody/content/application~1json/schema").unwrap();
+    let site = site_with(
+        "server { listen 127.0.0.1:%%PORT%%; location /api/ { api write=on; } location /read/ { api; } }",
+    );
+    on_each_driver(&site, |server| {
+        const PATH: &str = "/api/nowait/1/error_log";
+        let is_as_documented = |operation: &str, status: u16, value: &Value| {
+            let schema = of_response(&operations[operation], status);
+            schemas.check(schema, value, &format!("{status}")).unwrap();
+        };
+        for (body, is_valid) in [
+            (json!({ "level": "warn" }), true),
+            (json!({ "level": null }), true),
+            (json!({ "level": "loud" }), false),
+            (json!({ "level": 3 }), false),
+            (json!({}), false),
+            (json!({ "level": "warn", "other": 1 }), false),
+        ] {
+            assert_eq!(schemas.check(order, &body, "body").is_ok(), is_valid, "{body}");
+            let (status, value) = call(server, "PATCH", PATH, &body.to_string());
+            assert_eq!(status, if is_valid { 200 } else { 400 }, "{value}");
+            is_as_documented("patch", status, &value);
+        }
+        let (status, value) = call(server, "PATCH", "/read/nowait/1/error_log", "{}");
+        assert_eq!(status, 405, "{value}");
+        is_as_documented("patch", status, &value);
+        let (status, value) = call(server, "PATCH", PATH, "no JSON");
+        assert_eq!(status, 415, "{value}");
+        is_as_documented("patch", status, &value);
+        let (status, value) = call(server, "GET", PATH, "");
+        assert_eq!(status, 200, "{value}");
+        is_as_documented("get", status, &value);
     });
 }
 

@@ -15,7 +15,7 @@ use nowait_runtime::net::Address;
 use crate::log::access::{AccessLogs, OpenAccessLogs};
 use crate::log::debug_connection::DebugConnections;
 use crate::log::directives::{ErrorLogTo, ErrorTarget};
-use crate::log::error::{Details, ErrorLog, LineContext};
+use crate::log::error::{Details, ErrorLog, LineContext, common_level};
 use crate::log::writer::Writer;
 use crate::log::{Level, LogReport, Logged};
 
@@ -129,7 +129,7 @@ impl Logs {
     /// Whether any log takes lines at level debug, or `debug_connection` names any client: checked
     /// before such a line is formatted, since they are rarely enabled.
     pub fn debugs(&self) -> bool {
-        self.debugs
+        self.debugs || common_level() == Some(Level::Debug)
     }
 
     /// Writes a line with its context.

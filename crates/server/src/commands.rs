@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use clap::builder::OsStringValueParser;
+use clap::builder::{OsStringValueParser, PossibleValuesParser};
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, ValueHint};
 
 use crate::builtin::{Builtin, arguments};
@@ -16,9 +16,13 @@ use crate::command_hints::SIGNALS;
 use crate::connections_command::{self, ConnectionsCommand};
 use crate::generate::GeneratedText;
 use crate::health_command::HealthCommand;
+use crate::log::Level;
 use crate::log_command::{self, RequestLogCommand};
 use crate::tools;
 use crate::wire::{PurgeKind, PurgeOrder};
+
+/// In place of a level: those of the configuration.
+const CONFIGURED: &str = "configured";
 
 /// A parsed subcommand.
 #[derive(Debug)]
@@ -29,6 +33,8 @@ pub enum Subcommand {
     Reference(String),
     /// `cache purge`: the objects to purge, and the server.
     Purge(PurgeOrder, CommandLine),
+    /// `log-level`: the level of all error logs, or none for the configured ones, and the server.
+    LogLevel(Option<Level>, CommandLine),
     /// `check-health`: whether a server answers.
     CheckHealth(HealthCommand),
     /// `log`: recent requests of a server.
@@ -108,6 +114,7 @@ fn command() -> Command {
                 .subcommand_required(true)
                 .subcommand(purge()),
         )
+        .subcommand(log_level())
         .subcommand(
             Command::new("check-health")
                 .about(
@@ -172,14 +179,43 @@ pub fn command_line() -> Command {
         .arg(option('g', "globals", "DIRECTIVES", "Global directives besides those of the file"))
 }
 
+/// An option that names the running server.
+fn server_option(letter: char, name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .short(letter)
+        .value_name(value)
+        .value_parser(OsStringValueParser::new())
+        .help(help)
+}
+
+/// The options that name the running server.
+fn server_options() -> [Arg; 4] {
+    [
+        server_option('c', "file", "FILE", "Configuration file of the server"),
+        server_option('p', "path", "PATH", "Prefix path of the server"),
+        server_option('e', "error-log", "FILE", "Error log file"),
+        server_option('g', "globals", "DIRECTIVES", "Global directives"),
+    ]
+}
+
+fn log_level() -> Command {
+    Command::new("log-level")
+        .about("Set the level of all error logs of the running server, until its next reload")
+        .arg(
+            Arg::new("level")
+                .required(true)
+                .value_name("LEVEL")
+                .value_parser(PossibleValuesParser::new(
+                    Level::ALL.into_iter().map(Level::name).chain([CONFIGURED]),
+                ))
+                .help(
+                    "A level of error_log; \"configured\" restores the levels of the configuration",
+                ),
+        )
+        .args(server_options())
+}
+
 fn purge() -> Command {
-    let option = |letter: char, name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name)
-            .short(letter)
-            .value_name(value)
-            .value_parser(OsStringValueParser::new())
-            .help(help)
-    };
     Command::new("purge")
         .about("Remove objects from a cache")
         .arg(Arg::new("zone").required(true).value_name("ZONE").help("Name of the keys zone"))
@@ -216,10 +252,7 @@ fn purge() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Mark the objects as stale instead of removing them"),
         )
-        .arg(option('c', "file", "FILE", "Configuration file of the server"))
-        .arg(option('p', "path", "PATH", "Prefix path of the server"))
-        .arg(option('e', "log", "FILE", "Error log file"))
-        .arg(option('g', "globals", "DIRECTIVES", "Global directives"))
+        .args(server_options())
 }
 
 fn asked(matches: &ArgMatches) -> Result<Subcommand, clap::Error> {
@@ -243,6 +276,10 @@ fn asked(matches: &ArgMatches) -> Result<Subcommand, clap::Error> {
             let known = GeneratedText::NAMES.iter().find(|(known, _)| *known == name);
             let (_, text) = known.expect("the parser allows these names only");
             Ok(Subcommand::Generate(*text))
+        }
+        Some(("log-level", matches)) => {
+            let level = Level::from_name(text(matches, "level").as_bytes());
+            Ok(Subcommand::LogLevel(level, server_of(matches)))
         }
         Some(("cache", matches)) => match matches.subcommand() {
             Some(("purge", matches)) => Ok(purge_of(matches)),
@@ -273,14 +310,19 @@ fn purge_of(matches: &ArgMatches) -> Subcommand {
         soft: matches.get_flag("soft"),
         text: text_of.into_vec(),
     };
-    let options = CommandLine {
+    Subcommand::Purge(order, server_of(matches))
+}
+
+/// The running server that the options name.
+fn server_of(matches: &ArgMatches) -> CommandLine {
+    let value = |name: &str| matches.get_one::<OsString>(name).cloned();
+    CommandLine {
         conf: value("file"),
         prefix: value("path"),
-        error_log: value("log"),
+        error_log: value("error-log"),
         globals: value("globals"),
         ..CommandLine::default()
-    };
-    Subcommand::Purge(order, options)
+    }
 }
 
 #[cfg(test)]
@@ -305,6 +347,20 @@ mod tests {
     fn commands_are_well_formed() {
         command().debug_assert();
         command_line().debug_assert();
+    }
+
+    #[test]
+    fn levels_of_logs() {
+        let asked = |line: &str| match asked_by(line) {
+            Some(Ok(Subcommand::LogLevel(level, options))) => Some((level, options.conf)),
+            _ => None,
+        };
+        assert_eq!(asked("log-level debug"), Some((Some(Level::Debug), None)));
+        let file = Some("x.conf".into());
+        assert_eq!(asked("log-level -c x.conf configured"), Some((None, file)));
+        for wrong in ["log-level", "log-level loud", "log-level debug info"] {
+            assert_eq!(asked(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! One line goes each way: `presence`, then `ok 1` from a master that serves; `upgraded`, and no
 //! reply; `reload`, then `ok GENERATION` and errors that did not prevent it, or `failed` and the
 //! diagnostics; `purge ZONE KIND TEXT`
-//! with zone and text in hexadecimal, then `ok OBJECTS`, or `failed` and the reason.
+//! with zone and text in hexadecimal, then `ok OBJECTS`, or `failed` and the reason; `log-level LEVEL`, or
+//! `log-level -` for the configured ones, then `ok 0`, or `failed` and the reason.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use data_encoding::HEXLOWER;
 
+use crate::log::Level;
 use crate::wire::{PurgeKind, PurgeOrder};
 
 /// Maximum number of clients served per wake-up, and held while a reload is in progress.
@@ -50,6 +52,8 @@ const PRESENCE: &str = "presence";
 
 const UPGRADED: &str = "upgraded";
 
+const LOG_LEVEL: &str = "log-level ";
+
 /// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlRequest {
@@ -61,6 +65,8 @@ pub enum ControlRequest {
     Upgraded,
     /// A purge of a cache.
     Purge(PurgeOrder),
+    /// All error logs of requests get this level until the next reload; `None`: again their own.
+    LogLevel(Option<Level>),
 }
 
 impl ControlRequest {
@@ -82,6 +88,7 @@ impl ControlRequest {
                 line.push_str(&HEXLOWER.encode(&order.text));
                 line
             }
+            Self::LogLevel(level) => format!("{LOG_LEVEL}{}", level.map_or("-", Level::name)),
         }
     }
 
@@ -94,6 +101,10 @@ impl ControlRequest {
         }
         if line == UPGRADED {
             return Some(Self::Upgraded);
+        }
+        if let Some(name) = line.strip_prefix(LOG_LEVEL) {
+            let level = Level::from_name(name.as_bytes());
+            return (level.is_some() || name == "-").then_some(Self::LogLevel(level));
         }
         let mut words = line.strip_prefix("purge ")?.split(' ');
         let zone = String::from_utf8(HEXLOWER.decode(words.next()?.as_bytes()).ok()?).ok()?;

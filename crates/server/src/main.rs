@@ -168,6 +168,9 @@ fn command(asked: Subcommand, inherited: InheritedFds) -> Result<u8, String> {
         Subcommand::Purge(order, options) => {
             output::print(&cache_command::purge(order, &options)?).map(|()| 0)
         }
+        Subcommand::LogLevel(level, options) => {
+            output::print(&cache_command::set_log_level(level, &options)?).map(|()| 0)
+        }
         Subcommand::Start(builtin) => {
             let place = ConfigPath::builtin(builtin)?;
             let loaded = match config::load(&place) {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nowait_conf::Bundle;
 use nowait_front::log::directives::ErrorLogTo;
+use nowait_front::log::error::set_common_level;
 use nowait_quic::{HostKey, Processes};
 use nowait_runtime::events::{self as status_events, EventKind, Severity};
 use nowait_sys::signal::{Signal, Signals};
@@ -301,6 +302,11 @@ impl ServerControl {
             Ok(Some(ToServer::Reopen(logs))) => self.reopen(logs),
             Ok(Some(ToServer::LateLogs(logs))) => self.replace_logs(logs),
             Ok(Some(ToServer::Purge(id, order))) => self.engine.purge(id, order),
+            Ok(Some(ToServer::LogLevel(id, level))) => {
+                // All workers look at it with their next line.
+                set_common_level(level);
+                self.tell(&ToMaster::Purged { id, result: Ok(0) });
+            }
             Ok(Some(ToServer::ReloadFailed(reason))) => {
                 let text = format_args!("a new configuration was refused: {reason}");
                 status_events::record(EventKind::ConfigurationRefused, "configuration", text);
@@ -384,6 +390,10 @@ impl ServerControl {
         self.shutdown_timeout = timeout;
         self.error_logs = error_logs;
         self.log.set_sinks(sinks);
+        // A level that was set while the server ran lasts until here.
+        if set_common_level(None).is_some() {
+            self.log.log(Level::Notice, "all error logs have their configured levels again");
+        }
         self.applying = Some((number, workers));
         // Resources needed to read the configuration.
         nowait_sys::memory::give_back();

@@ -18,6 +18,7 @@ use std::time::Duration;
 use nowait_conf::Contents;
 use nowait_sys::fdpass::{self, FDS_PER_MESSAGE_MAX};
 
+use crate::log::Level;
 use crate::logs::PassedLogs;
 
 /// "NW" and the version of the format.
@@ -52,6 +53,8 @@ pub enum ToServer {
     LateLogs(PassedLogs),
     /// Purge a cache, and reply with this number.
     Purge(u64, PurgeOrder),
+    /// Give all error logs this level, or again their own, and reply with this number.
+    LogLevel(u64, Option<Level>),
     /// A configuration was refused, for this reason: for status pages.
     ReloadFailed(String),
     /// These other server processes receive from the same UDP sockets: their numbers, and the sending ends of their
@@ -146,7 +149,7 @@ pub enum ToMaster {
         /// The reason.
         reason: String,
     },
-    /// A purge has ended.
+    /// A purge has ended, or the level of logs was set.
     Purged {
         /// The number.
         id: u64,
@@ -175,6 +178,7 @@ const PURGE: u32 = 5;
 const LATE_LOGS: u32 = 6;
 const RELOAD_FAILED: u32 = 7;
 const OTHERS: u32 = 8;
+const LOG_LEVEL: u32 = 9;
 const READY: u32 = 16;
 const REFUSED: u32 = 17;
 const ALIVE: u32 = 20;
@@ -244,6 +248,11 @@ impl ToServer {
                 body.bytes(&order.text);
                 PURGE
             }
+            ToServer::LogLevel(id, level) => {
+                body.number(*id);
+                body.number(level.map_or(0, |level| level as u64));
+                LOG_LEVEL
+            }
             ToServer::ReloadFailed(reason) => {
                 body.bytes(reason.as_bytes());
                 RELOAD_FAILED
@@ -310,6 +319,15 @@ impl ToServer {
                 let text = body.bytes()?.to_vec();
                 let kind = kind.ok_or_else(invalid)?;
                 ToServer::Purge(id, PurgeOrder { zone, kind, soft, text })
+            }
+            LOG_LEVEL => {
+                let (id, number) = (body.number()?, body.number()?);
+                let level = u8::try_from(number).ok().and_then(Level::of_number);
+                // Zero stands for their own levels.
+                if level.is_none() && number != 0 {
+                    return Err(invalid());
+                }
+                ToServer::LogLevel(id, level)
             }
             RELOAD_FAILED => ToServer::ReloadFailed(body.string()?),
             OTHERS => ToServer::Others(body.processes(&mut fds)?),
@@ -596,6 +614,8 @@ mod tests {
                 text: b"t\xff".to_vec(),
             };
             ToServer::Purge(9, order).send(&a).unwrap();
+            ToServer::LogLevel(10, Some(Level::Debug)).send(&a).unwrap();
+            ToServer::LogLevel(11, None).send(&a).unwrap();
             ToServer::Quit.send(&a).unwrap();
         });
         let Some(ToServer::Generation(got)) = ToServer::receive(&b).unwrap() else { panic!() };
@@ -610,6 +630,9 @@ mod tests {
             (order.kind, order.soft, &order.text[..]),
             (PurgeKind::Tag, true, &b"t\xff"[..])
         );
+        let level = ToServer::receive(&b).unwrap();
+        assert!(matches!(level, Some(ToServer::LogLevel(10, Some(Level::Debug)))));
+        assert!(matches!(ToServer::receive(&b).unwrap(), Some(ToServer::LogLevel(11, None))));
         assert!(matches!(ToServer::receive(&b).unwrap(), Some(ToServer::Quit)));
         sender.join().unwrap();
         assert!(ToServer::receive(&b).unwrap().is_none());

@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use super::error_json::{self, Preamble};
@@ -128,6 +129,20 @@ impl Details for RequestDetails<'_> {
     }
 }
 
+/// The level that all error logs of this process have in place of their own; 0: none.
+static COMMON_LEVEL: AtomicU8 = AtomicU8::new(0);
+
+/// The level that all error logs of this process have in place of their own.
+pub fn common_level() -> Option<Level> {
+    Level::of_number(COMMON_LEVEL.load(Ordering::Relaxed))
+}
+
+/// Gives all error logs of this process this level, or again their own, at once; returns the one before.
+pub fn set_common_level(level: Option<Level>) -> Option<Level> {
+    let number = level.map_or(0, |level| level as u8);
+    Level::of_number(COMMON_LEVEL.swap(number, Ordering::Relaxed))
+}
+
 /// The error logs of one context.
 #[derive(Debug, Clone)]
 pub struct ErrorLog {
@@ -154,7 +169,7 @@ impl ErrorLog {
     /// Whether a message of this level would be written anywhere.
     #[inline]
     pub fn enabled(&self, level: Level) -> bool {
-        level <= self.level
+        level <= common_level().unwrap_or(self.level)
     }
 
     /// The destinations.
@@ -183,8 +198,9 @@ impl ErrorLog {
     ) {
         // The plain form is rendered once for all destinations that have it.
         line.clear();
+        let common = common_level();
         for output in &self.outputs {
-            if level > output.level && !entry.debug_connection {
+            if level > common.unwrap_or(output.level) && !entry.debug_connection {
                 continue;
             }
             if !output.options.is_plain() {

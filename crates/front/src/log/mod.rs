@@ -77,6 +77,11 @@ impl Level {
         }
     }
 
+    /// The level with this number, from 1.
+    pub fn of_number(number: u8) -> Option<Level> {
+        Level::ALL.into_iter().find(|level| *level as u8 == number)
+    }
+
     /// The level of a word of the configuration.
     pub fn from_name(name: &[u8]) -> Option<Level> {
         Level::ALL.into_iter().find(|level| level.name().as_bytes() == name)

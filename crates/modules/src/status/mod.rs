@@ -82,7 +82,8 @@ nowait_conf::rows! {
     ///
     /// With `write=on`, POST, PATCH and DELETE add, change and remove servers of groups
     /// (`http/upstreams/NAME/servers`, `stream/upstreams/NAME/servers`), DELETE resets statistics, and
-    /// `POST nowait/1/caches/NAME/purge` purges a cache. Changes are in use at once, in all workers, and logged at
+    /// `POST nowait/1/caches/NAME/purge` purges a cache. `PATCH nowait/1/error_log` with `{"level": "debug"}` gives all
+    /// error logs this level until the next reload, with `null` again their own. Changes are in use at once, in all workers, and logged at
     /// the level `notice`. Whoever reaches the location can redirect all traffic: protect it with `allow`, `deny`
     /// and `auth_basic`. Other methods than GET are refused with 405 without `write=on`.
     ///

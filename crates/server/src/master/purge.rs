@@ -1,4 +1,4 @@
-//! Purges requested on the command line: forwarded to the server process, whose reply is returned.
+//! Purges and levels of logs requested on the command line: forwarded to the server process, whose reply is returned.
 
 use super::Master;
 use super::child::Delivery;
@@ -6,7 +6,7 @@ use crate::control::{CLIENTS_MAX, ControlClient};
 use crate::log::Level;
 use crate::wire::{PurgeOrder, ToServer};
 
-/// Purges in progress.
+/// Requests in progress.
 #[derive(Default)]
 pub struct Purges {
     /// The number of the last one.
@@ -22,7 +22,7 @@ struct WaitingPurge {
 }
 
 impl Purges {
-    /// A purge has ended.
+    /// A request has been executed.
     pub fn ended(&mut self, id: u64, result: Result<u64, String>) {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
             let client = self.waiting.swap_remove(at).client;
@@ -42,14 +42,35 @@ impl Purges {
 impl Master {
     /// Forwards a purge.
     pub(super) fn purge(&mut self, client: ControlClient, order: PurgeOrder) {
+        let what = format!("purge of cache \"{}\" requested", order.zone);
+        self.forward(client, &what, |id| ToServer::Purge(id, order));
+    }
+
+    /// Forwards a level of logs. The master's own lines keep the configured levels.
+    pub(super) fn set_log_level(&mut self, client: ControlClient, level: Option<Level>) {
+        let what = match level {
+            Some(level) => format!("level \"{level}\" of all error logs requested"),
+            None => "configured levels of error logs requested".to_owned(),
+        };
+        let what = format!("{what} by process {}", client.pid);
+        self.forward(client, &what, |id| ToServer::LogLevel(id, level));
+    }
+
+    /// Forwards what a client requests to the server process, which replies to that number.
+    fn forward(
+        &mut self,
+        client: ControlClient,
+        what: &str,
+        message: impl FnOnce(u64) -> ToServer,
+    ) {
         let child = self.children.iter().find(|child| !child.exiting && child.is_listening());
         let Some(child) = child.filter(|_| self.purging.waiting.len() < CLIENTS_MAX) else {
             return client.reply(Err("the server is busy or not running"));
         };
-        self.log.log(Level::Notice, format_args!("purge of cache \"{}\" requested", order.zone));
+        self.log.log(Level::Notice, format_args!("{what}"));
         self.purging.last += 1;
         let id = self.purging.last;
-        if child.tell(&ToServer::Purge(id, order), &self.log) != Delivery::Yes {
+        if child.tell(&message(id), &self.log) != Delivery::Yes {
             return client.reply(Err("the server process does not listen"));
         }
         self.purging.waiting.push(WaitingPurge { id, pid: child.pid(), client });

@@ -112,6 +112,7 @@ impl Master {
             match client.wish.clone() {
                 ControlRequest::Reload => self.clients.push(client),
                 ControlRequest::Purge(order) => self.purge(client, order),
+                ControlRequest::LogLevel(level) => self.set_log_level(client, level),
                 ControlRequest::Upgraded => self.new_binary_serves(client.pid),
                 ControlRequest::Presence if self.stopping.is_some() => {
                     client.reply(Err("stopping\n"))

@@ -2,12 +2,14 @@
 //!
 //! The tree that is read is built for each request ([`tree`]); with `write=on`, requests change servers of groups
 //! ([`servers`]) and pairs of key-value zones
-//! ([`keyvals`]), reset statistics ([`reset`]), purge caches ([`caches`]). Changes are logged with their client;
+//! ([`keyvals`]), reset statistics ([`reset`]), purge caches ([`caches`]) and set the level of error logs
+//! ([`error_log`]). Changes are logged with their client;
 //! pages of other sites can make none ([`origin`]).
 
 mod answer;
 mod caches;
 mod error;
+mod error_log;
 mod keyvals;
 mod origin;
 mod reset;
@@ -122,6 +124,9 @@ async fn read(request: &Request) -> Result<Answer, ApiError> {
     if steps(&path).is_empty() {
         return Ok(Answer::ok(&json!(VERSIONS)));
     }
+    if steps(&path)[..] == ["nowait", "1", "error_log"] {
+        return Ok(error_log::read());
+    }
     match versioned(&path)?[..] {
         [protocol @ ("http" | "stream"), "upstreams", name, "servers", ref rest @ ..] => {
             return servers::read(request, protocol, name, rest);
@@ -154,6 +159,7 @@ async fn change(request: &mut Request) -> Result<Answer, ApiError> {
     if let ["nowait", "1", ref rest @ ..] = steps(&path)[..] {
         return match (method, rest) {
             (Method::Post, ["caches", name, "purge"]) => caches::purge(request, name).await,
+            (Method::Patch, ["error_log"]) => error_log::change(request).await,
             _ => Err(ApiError::METHOD),
         };
     }

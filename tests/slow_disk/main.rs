@@ -26,6 +26,7 @@ mod logs;
 mod names;
 mod overload;
 mod program;
+mod read_cache;
 mod reads;
 mod stage;
 mod state_files;

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use nowait_runtime::events::{self, EventKind};
-use nowait_runtime::fs::{self, Aio, Io};
+use nowait_runtime::fs::{self, Aio, Io, ReadCache};
 use nowait_runtime::mounts;
 use nowait_runtime::pool::{Pool, PoolConfig};
 use rustc_hash::FxHashSet;
@@ -258,9 +258,9 @@ impl Store {
         &self.pool
     }
 
-    /// Settings of background work.
+    /// Settings of background work. It reads each object once, and leaves none of them in the page cache.
     pub(crate) fn own_io(&self) -> Io {
-        Io::new(self.pool.clone())
+        Io { read_cache: ReadCache::Off, ..Io::new(self.pool.clone()) }
     }
 
     pub(crate) fn id(&self) -> u64 {

@@ -178,6 +178,7 @@ impl Current {
         io.directio = files.directio.0;
         io.directio_alignment = u32::try_from(files.directio_alignment.0).unwrap_or(512);
         io.read_ahead = files.read_ahead.0;
+        io.read_cache = files.read_cache.0;
         if files.resident_files {
             let max = files.resident_files_max_size.0.min(RESIDENT_BYTES_MAX);
             io.resident = usize::try_from(max).unwrap_or(0);

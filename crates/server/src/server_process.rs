@@ -59,6 +59,7 @@ pub fn run(start: ServerStart) -> u8 {
         log.log(Level::Emerg, message);
         return EXIT_FATAL;
     }
+    nowait_runtime::fs::set_recent_memory(nowait_sys::memory::available_max());
     if !forked && process.lock_program {
         program_lock::lock(&log);
     }

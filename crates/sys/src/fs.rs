@@ -12,6 +12,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// `RWF_NOWAIT` of preadv2(2): EAGAIN instead of waiting for a disk.
 const RWF_NOWAIT: libc::c_int = 0x8;
 
+/// `RWF_DONTCACHE` of preadv2(2), Linux 6.14: pages that the call brings into the page cache, or that its
+/// read-ahead did, leave it again once they have been read. Pages that were there before stay.
+const RWF_DONTCACHE: libc::c_int = 0x80;
+
 /// Appends up to `len` bytes from `offset` of the file to `buffer`; waits for the disk. Returns how
 /// many bytes were read: fewer than `len` at the end of the file.
 ///
@@ -23,9 +27,33 @@ pub fn read_at(
     len: usize,
     buffer: &mut Vec<u8>,
 ) -> io::Result<usize> {
+    read_whole(fd, offset, len, buffer, 0)
+}
+
+/// Like [`read_at`]; what was not in the page cache before is not there afterwards (`RWF_DONTCACHE`).
+///
+/// # Errors
+/// Those of [`read_at`]; `Unsupported` (EOPNOTSUPP) where the kernel or the file system lacks this: before
+/// Linux 6.14, and on btrfs, overlayfs and tmpfs (Linux 6.18).
+pub fn read_uncached(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    buffer: &mut Vec<u8>,
+) -> io::Result<usize> {
+    read_whole(fd, offset, len, buffer, RWF_DONTCACHE)
+}
+
+fn read_whole(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    buffer: &mut Vec<u8>,
+    flags: libc::c_int,
+) -> io::Result<usize> {
     let mut total = 0;
     while total < len {
-        let count = preadv2(fd, offset + total as u64, len - total, buffer, 0)?;
+        let count = preadv2(fd, offset + total as u64, len - total, buffer, flags)?;
         if count == 0 {
             break;
         }
@@ -46,6 +74,20 @@ pub fn read_cached(
     buffer: &mut Vec<u8>,
 ) -> io::Result<usize> {
     preadv2(fd, offset, len, buffer, RWF_NOWAIT)
+}
+
+/// Like [`read_cached`] within a file that is read by [`read_uncached`]: what its read-ahead brought leaves
+/// the page cache, and the read-ahead that this call starts does so later.
+///
+/// # Errors
+/// Those of [`read_cached`].
+pub fn take_cached(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+    buffer: &mut Vec<u8>,
+) -> io::Result<usize> {
+    preadv2(fd, offset, len, buffer, RWF_NOWAIT | RWF_DONTCACHE)
 }
 
 /// Like one call of [`read_at`], for files in memory (tmpfs), which may be read on a loop: the call

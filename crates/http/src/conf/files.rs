@@ -4,6 +4,7 @@ use nowait_conf::{BoundedNumber, Buffers, Cx, Diagnostic, Node, Seconds, Setting
 
 use crate::variables::complex::Complex;
 use nowait_message::conditional::IfModifiedSince;
+use nowait_runtime::fs::ReadCache;
 
 nowait_conf::directives! {
     /// Settings for opening, reading and sending files.
@@ -35,6 +36,12 @@ nowait_conf::directives! {
     /// Tells the kernel that files larger than this are read sequentially, so that it reads further
     /// ahead; the kernel chooses how far. Zero gives no advice.
     read_ahead: Size = "0", in HTTP | SERVER | LOCATION, args "size";
+    /// Controls whether data of files stays in the kernel's page cache after it was read from the disk. With
+    /// `auto`, it stays if the same range of the file was read before, and not too long ago, so that
+    /// downloads, crawlers and backups that read much data once don't displace the data in use; files of
+    /// up to 64 KB always stay. With `off`, a read leaves nothing that was not there before. With `on`, the
+    /// kernel alone decides, as in nginx. Applies to hits of a cache, too. An extension of Nowait.
+    read_cache: ReadCacheConf = "auto", in HTTP | SERVER | LOCATION, args "on | off | auto";
     /// Number and size of the buffers for reading a file if `sendfile` is not used.
     output_buffers: Buffers = "2 32k", in HTTP | SERVER | LOCATION, args "number size";
     /// Controls whether files are sent with an `ETag`: modification time and size in hexadecimal,
@@ -132,6 +139,24 @@ impl Setting for DirectIo {
             return Ok(Self(None));
         }
         Ok(Self(Some(super::value::<nowait_conf::Offset>(node, 0)?.0)))
+    }
+}
+
+/// `read_cache`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadCacheConf(pub ReadCache);
+
+impl Setting for ReadCacheConf {
+    const ARITY: arity::Arity = arity::exactly(1);
+
+    fn parse(node: &Node, _cx: &mut Cx<'_>) -> Result<Self, Diagnostic> {
+        let word = node.args.first().ok_or_else(|| node.arity_error())?;
+        match &word.text[..] {
+            b"on" => Ok(Self(ReadCache::On)),
+            b"off" => Ok(Self(ReadCache::Off)),
+            b"auto" => Ok(Self(ReadCache::Auto)),
+            _ => Err(word.error(format!("invalid value \"{word}\"")).expected("on, off or auto")),
+        }
     }
 }
 

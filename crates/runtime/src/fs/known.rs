@@ -51,7 +51,7 @@ pub(super) fn learn_touched(file: u64) {
 }
 
 /// The finisher of SplitMix64: spreads the pieces of a file, whose id is random already.
-fn piece_hash(file: u64, piece: u64) -> u64 {
+pub(super) fn piece_hash(file: u64, piece: u64) -> u64 {
     let mut z = file.wrapping_add(piece.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

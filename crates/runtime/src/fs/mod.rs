@@ -25,11 +25,13 @@
 mod dir;
 mod file;
 mod inline;
+mod keep;
 mod known;
 mod metadata;
 mod names;
 mod open;
 mod read;
+mod recent;
 mod residency;
 pub mod resident;
 mod send;
@@ -44,11 +46,13 @@ mod write;
 pub use dir::{DirReader, Listing, ListingEntry, ReadDirOptions, read_dir};
 pub use file::File;
 pub use inline::is_supported as opens_inline;
+pub use keep::ReadCache;
 pub use metadata::{FileKind, Metadata, Stamp};
 pub use names::{ATTRIBUTE_BYTES_MAX, Name};
 pub use open::{
     OpenOptions, PREFETCH_MAX, open, open_for, read, stat, stat_only, try_open, try_stat,
 };
+pub use recent::set_memory as set_recent_memory;
 pub use send::{STEP_BYTES_MAX, SendSteps, Sent};
 pub(crate) use splice::Claim;
 pub use symlinks::Symlinks;
@@ -94,6 +98,8 @@ pub struct Io {
     pub directio_alignment: u32,
     /// `read_ahead` in bytes; 0: the kernel's choice.
     pub read_ahead: u64,
+    /// `read_cache`: what stays in the page cache.
+    pub read_cache: ReadCache,
     /// The client or connection on whose behalf the work is done: see [`Owner`]. 0: none in
     /// particular; then the tasks on each file take turns separately.
     pub client: u64,
@@ -111,6 +117,7 @@ impl Io {
             directio: None,
             directio_alignment: 512,
             read_ahead: 0,
+            read_cache: ReadCache::On,
             client: 0,
             resident: 0,
         }

@@ -13,7 +13,9 @@ use super::shared_lookups::{self, LookupKey};
 use super::symlinks::open_path;
 use super::target::Target;
 use super::touch::touch;
-use super::{Aio, File, Io, Metadata, Symlinks, inline, known, offload, owner, resident};
+use super::{
+    Aio, File, Io, Metadata, ReadCache, Symlinks, inline, keep, known, offload, owner, resident,
+};
 use crate::mounts;
 use crate::pool::{Class, Op, Pool};
 
@@ -215,6 +217,7 @@ pub(super) struct OpenSettings {
     directio: Option<u64>,
     directio_alignment: u32,
     read_ahead: u64,
+    read_cache: ReadCache,
 }
 
 impl OpenSettings {
@@ -223,6 +226,10 @@ impl OpenSettings {
             directio: io.directio,
             directio_alignment: io.directio_alignment,
             read_ahead: io.read_ahead,
+            read_cache: match io.aio {
+                Aio::Blocking => ReadCache::On,
+                Aio::Off | Aio::Threads | Aio::On => io.read_cache,
+            },
         }
     }
 }
@@ -253,13 +260,17 @@ fn open_waiting(
     let handle = FileHandle::new(fd, metadata, mount, direct, pool);
     let mut head = Vec::new();
     if metadata.is_file() {
-        touch(&handle);
         let size = usize::try_from(metadata.size).unwrap_or(usize::MAX);
         let len = options.prefetch.min(PREFETCH_MAX).min(size);
         if len > 0 && direct.is_none() {
             mount.will_read();
-            nowait_sys::fs::read_at(handle.as_fd(), 0, len, &mut head)?;
-            handle.used(0, head.len() as u64);
+            let keep = keep::keeps_head(&handle, settings.read_cache);
+            handle.read_as(keep, 0, len, &mut head)?;
+            if keep.keeps {
+                handle.used(0, head.len() as u64);
+            }
+        } else {
+            touch(&handle);
         }
     }
     Ok(File { handle: Arc::new(handle), head: Bytes::from(head) })

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 
 use super::file::FileHandle;
-use super::touch::touch;
+use super::keep::Keep;
 use super::{Aio, File, Io, known, offload, residency, shared_lookups};
 use crate::mounts;
 use crate::pool::{Class, Op, World};
@@ -90,15 +90,44 @@ impl File {
                 0
             }
         };
+        let keep = self.handle.decide(io, offset, offset.saturating_add(len as u64));
         let handle = self.handle.clone();
         handle.mount.will_read();
         offload(io, Class::Bulk, Op::Read, self.handle.target(), move || {
-            touch(&handle);
             let at = offset + done as u64;
-            let result = nowait_sys::fs::read_at(handle.as_fd(), at, len - done, &mut buffer);
+            let result = handle.read_as(keep, at, len - done, &mut buffer);
             handle.set_missing(false);
             result?;
-            handle.used(offset, offset + buffer.len() as u64);
+            if keep.keeps {
+                handle.used(offset, offset + buffer.len() as u64);
+            }
+            Ok(Bytes::from(buffer))
+        })
+        .await
+    }
+
+    /// Reads up to `len` bytes from `offset` in the pool, as decided by [`decide`](File::decide) for them.
+    ///
+    /// # Errors
+    /// Like [`read_at`](File::read_at).
+    pub(crate) async fn read_in_pool(
+        &self,
+        io: &Io,
+        keep: Keep,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<Bytes> {
+        if let Some(head) = self.in_head(offset, len) {
+            return Ok(self.head.slice_ref(head));
+        }
+        let handle = self.handle.clone();
+        mounts::count(&handle.mount.counters().read_pool);
+        handle.mount.will_read();
+        offload(io, Class::Bulk, Op::Read, self.handle.target(), move || {
+            let mut buffer = Vec::new();
+            let result = handle.read_as(keep, offset, len, &mut buffer);
+            handle.set_missing(false);
+            result?;
             Ok(Bytes::from(buffer))
         })
         .await
@@ -161,11 +190,18 @@ impl FileHandle {
             return Ok(ReadAttempt::No);
         }
         let counters = self.mount.counters();
+        let is_passing = self.is_passing(io, offset);
+        let takes = is_passing && !self.mount.is_memory();
+        if takes && !self.mount.reads_uncached() {
+            // Only the pool drops what it has read.
+            return Ok(ReadAttempt::No);
+        }
         let mut done = 0;
         while done < len {
             let (offset, len) = (offset + done as u64, len - done);
             let result = match self.mount.is_memory() {
                 true => nowait_sys::fs::read_memory(self.as_fd(), offset, len, buffer),
+                false if takes => nowait_sys::fs::take_cached(self.as_fd(), offset, len, buffer),
                 false => nowait_sys::fs::read_cached(self.as_fd(), offset, len, buffer),
             };
             match result {
@@ -177,6 +213,10 @@ impl FileHandle {
                     mounts::count(&counters.read_fallback);
                     return Ok(ReadAttempt::Part(done));
                 }
+                Err(error) if error.raw_os_error() == Some(OPNOTSUPP) && takes => {
+                    self.mount.forbid_dontcache();
+                    return Ok(ReadAttempt::No);
+                }
                 Err(error) if error.raw_os_error() == Some(OPNOTSUPP) => {
                     self.mount.forbid_nowait();
                     return Ok(ReadAttempt::No);
@@ -184,7 +224,11 @@ impl FileHandle {
                 Err(error) => return Err(error),
             }
         }
-        self.used(offset, offset + done as u64);
+        let end = offset + done as u64;
+        self.note_warm(io, offset, end, is_passing);
+        if !is_passing {
+            self.used(offset, end);
+        }
         mounts::count(&counters.read_inline);
         Ok(ReadAttempt::Whole(done))
     }

@@ -132,6 +132,27 @@ fn pieces(offset: u64, end: u64) -> impl Iterator<Item = u64> {
 
 /// Whether all pages of the range are in the cache; `None`: not known.
 fn whole_by_cachestat(handle: &FileHandle, offset: u64, len: u64) -> Option<bool> {
+    let page = *PAGE;
+    let pages = (offset + len).div_ceil(page) - offset / page;
+    cached_pages(handle, offset, len).map(|cached| cached >= pages)
+}
+
+/// Whether any page of the range is in the cache, of some samples at least; `None`: not known. May start reading
+/// what is missing.
+pub(super) fn holds_any(handle: &FileHandle, offset: u64, len: u64) -> Option<bool> {
+    if let Some(pages) = cached_pages(handle, offset, len) {
+        return Some(pages > 0);
+    }
+    if !handle.mount.reads_inline() || len == 0 {
+        return None;
+    }
+    let last = offset + len - 1;
+    let mut samples = pieces(offset, offset + len).chain([last]);
+    samples.try_fold(false, |found, at| Some(found || is_cached(handle, at).ok()?))
+}
+
+/// How many pages of the range are in the cache; `None`: not known.
+fn cached_pages(handle: &FileHandle, offset: u64, len: u64) -> Option<u64> {
     if handle.no_cachestat.load(Relaxed) || NO_CACHESTAT.load(Relaxed) {
         return None;
     }
@@ -139,7 +160,7 @@ fn whole_by_cachestat(handle: &FileHandle, offset: u64, len: u64) -> Option<bool
     let first = offset / page;
     let pages = (offset + len).div_ceil(page) - first;
     match nowait_sys::fs::cachestat(handle.as_fd(), first * page, pages * page) {
-        Ok(stat) => Some(stat.cached >= pages),
+        Ok(stat) => Some(stat.cached),
         Err(error) if error.kind() == io::ErrorKind::Unsupported && is_missing(&error) => {
             NO_CACHESTAT.store(true, Relaxed);
             None

@@ -94,6 +94,10 @@ impl File {
             mounts::count(&handle.mount.counters().send_pool);
             return Ok(None);
         }
+        // Pages read ahead for readers that don't keep them would stay.
+        if handle.is_passing(io, offset) {
+            return Ok(None);
+        }
         let resident =
             if handle.mount.is_memory() { len } else { handle.look_ahead(offset, len, steps)? };
         // A short prefix is left to the pool, which continues from there in the same trip.
@@ -106,6 +110,7 @@ impl File {
         if let Sent::Bytes(count) = sent {
             steps.end = offset + count as u64;
             handle.used_since(steps.begin, offset, steps.end);
+            handle.note_warm(io, offset, steps.end, false);
         }
         Ok(Some(sent))
     }

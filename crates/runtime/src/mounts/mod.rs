@@ -99,6 +99,8 @@ pub struct Mount {
     index: u16,
     /// RWF_NOWAIT was refused with EOPNOTSUPP.
     no_nowait: AtomicBool,
+    /// RWF_DONTCACHE was refused with EOPNOTSUPP.
+    no_dontcache: AtomicBool,
     /// When the disk was last read from: [`clock_ms`].
     read_ms: AtomicU64,
     /// Open files that missed inline and whose read from the disk has not ended.
@@ -191,6 +193,8 @@ counters! {
     read_fallback,
     /// Read in the pool without an attempt.
     read_pool,
+    /// Read in the pool without keeping the data in the page cache (`read_cache`).
+    read_uncached,
     /// Sent by sendfile on the loop.
     send_inline,
     /// Not or not entirely in memory: sent in the pool.
@@ -212,6 +216,7 @@ impl Mount {
             magic,
             index,
             no_nowait: AtomicBool::new(false),
+            no_dontcache: AtomicBool::new(false),
             read_ms: AtomicU64::new(u64::MAX),
             misses: AtomicU64::new(0),
             mounted: AtomicBool::new(true),
@@ -245,6 +250,16 @@ impl Mount {
     /// RWF_NOWAIT turned out not to work here.
     pub(crate) fn forbid_nowait(&self) {
         self.no_nowait.store(true, Relaxed);
+    }
+
+    /// Whether a read can leave nothing in the page cache (RWF_DONTCACHE), as far as known.
+    pub(crate) fn reads_uncached(&self) -> bool {
+        !self.no_dontcache.load(Relaxed)
+    }
+
+    /// RWF_DONTCACHE turned out not to work here.
+    pub(crate) fn forbid_dontcache(&self) {
+        self.no_dontcache.store(true, Relaxed);
     }
 
     /// The disk is about to be read for data that is or may be missing.

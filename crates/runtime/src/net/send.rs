@@ -22,6 +22,11 @@ const READ_BYTES_MAX: u64 = 64 * 1024;
 /// Bytes read at once from a file that was opened for direct I/O.
 const DIRECT_BYTES: u64 = 512 * 1024;
 
+/// Bytes read at once past the page cache, for a client that lets them wait, and for one that keeps up. Larger
+/// reads need fewer trips and keep more of the disk's read-ahead under way.
+const UNCACHED_BYTES_MIN: u64 = 64 * 1024;
+const UNCACHED_BYTES_MAX: u64 = 512 * 1024;
+
 /// After this many bytes sent without a pause, the task yields to others.
 const TURN_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -69,6 +74,8 @@ pub struct Send<'a> {
     /// Direct calls are being made on the descriptor.
     direct: bool,
     steps: SendSteps,
+    /// How much is read at once past the page cache.
+    uncached_bytes: u64,
     /// Bytes that the layer has sealed, and that have not left yet.
     sealed: u64,
     /// The pool's right to send the bytes it reads; `None`: it only reads.
@@ -105,6 +112,7 @@ impl<'a> Send<'a> {
             state: SendState::Ready,
             direct: false,
             steps: SendSteps::default(),
+            uncached_bytes: UNCACHED_BYTES_MIN,
             sealed: 0,
             claim: None,
         }
@@ -248,6 +256,7 @@ impl<'a> Send<'a> {
             }
             Poll::Pending => {
                 self.state = SendState::Memory;
+                self.uncached_bytes = UNCACHED_BYTES_MIN;
                 self.poll_timeout(cx)
             }
         }
@@ -330,9 +339,7 @@ impl<'a> Send<'a> {
 
     fn read(&mut self, index: usize, part: FileRange) -> Poll<io::Result<bool>> {
         let len = part.len as usize;
-        let mut buf = OutBuf::new();
-        buf.make_room(len.min(READ_BYTES_MAX as usize));
-        match part.file.try_read(&part.io, part.offset, len, &mut buf) {
+        match self.read_inline(&part) {
             Ok(None) => {
                 self.state = SendState::File(Box::pin(async move {
                     let bytes = part.file.read_at(&part.io, part.offset, len).await?;
@@ -340,9 +347,18 @@ impl<'a> Send<'a> {
                 }));
                 Poll::Ready(Ok(false))
             }
-            Ok(Some(_)) => Poll::Ready(self.file_read(index, len, Chunk::from(buf))),
+            Ok(Some(chunk)) => Poll::Ready(self.file_read(index, len, chunk)),
             Err(error) => Poll::Ready(Err(error)),
         }
+    }
+
+    /// Reads a part of a file if it is in memory.
+    fn read_inline(&self, part: &FileRange) -> io::Result<Option<Chunk>> {
+        let len = part.len as usize;
+        let mut buf = OutBuf::new();
+        buf.make_room(len.min(READ_BYTES_MAX as usize));
+        let read = part.file.try_read(&part.io, part.offset, len, &mut buf)?;
+        Ok(read.map(|_| Chunk::from(buf)))
     }
 
     /// `chunk` holds the bytes read, of `len` requested.
@@ -364,6 +380,24 @@ impl<'a> Send<'a> {
         let (offset, len) = (range.offset, range.len.min(self.options.turn_bytes.max(1)));
         if let Some(sent) = range.file.try_send(&range.io, stream.fd(), offset, len, steps)? {
             return Poll::Ready(self.file_sent(sent));
+        }
+        if range.file.is_passing(&range.io, offset) {
+            let part = FileRange { len: len.min(READ_BYTES_MAX), ..range.clone() };
+            if let Some(read) = self.read_inline(&part)? {
+                return Poll::Ready(self.file_read(0, part.len as usize, read));
+            }
+        }
+        let Some((_, range)) = self.chain.first_file() else { return Poll::Ready(Ok(false)) };
+        let (keep, decided) = range.file.decide(&range.io, offset, len.min(self.uncached_bytes));
+        if !keep.keeps {
+            let FileRange { file, io, .. } = range.clone();
+            let len = usize::try_from(decided).unwrap_or(usize::MAX);
+            self.uncached_bytes = (2 * self.uncached_bytes).min(UNCACHED_BYTES_MAX);
+            self.state = SendState::File(Box::pin(async move {
+                let bytes = file.read_in_pool(&io, keep, offset, len).await?;
+                Ok(Done::Read { index: 0, len, chunk: Chunk::from(bytes) })
+            }));
+            return Poll::Ready(Ok(false));
         }
         // A duplicate handle: it stays valid in the pool even when this connection is dropped.
         let socket = stream.fd().try_clone_to_owned()?;

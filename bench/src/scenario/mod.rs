@@ -9,6 +9,7 @@ mod handshake;
 mod idle;
 mod lifecycle;
 mod multiplexed;
+mod read_cache;
 mod slow;
 mod tail;
 pub mod throughput;
@@ -43,6 +44,8 @@ pub enum What {
     Growth(growth::Large, growth::Figure),
     /// Hot files while cold ones wait for a slow disk.
     Cold,
+    /// Hot files in little memory while far more is read.
+    ReadCache,
     /// Hot objects of a cache while cold ones meet the spikes of its disk.
     Tail,
 }
@@ -431,6 +434,13 @@ pub fn all() -> Vec<Scenario> {
         },
         Scenario {
             subject: Subject {
+                name: "read-cache",
+                title: "Hot files in half of the memory while ten times the memory is read once",
+            },
+            what: What::ReadCache,
+        },
+        Scenario {
+            subject: Subject {
                 name: "cache-tail",
                 title: "Hot objects of a cache while cold ones meet the spikes of its disk",
             },
@@ -472,6 +482,7 @@ impl Scenario {
             What::Reload => lifecycle::reload(bench, &self.subject),
             What::Growth(large, figure) => growth::run(bench, &self.subject, *large, *figure),
             What::Cold => cold::run(bench, &self.subject),
+            What::ReadCache => read_cache::run(bench, &self.subject),
             What::Tail => tail::run(bench, &self.subject),
         }
     }

@@ -46,6 +46,9 @@ counters! {
     hellos_refused,
     /// Retry packets sent.
     retries_sent,
+    /// First packets answered by an error: with a token of a Retry packet that is not valid (any more), or with too short a
+    /// destination.
+    first_packets_refused,
     /// Version Negotiation packets and stateless resets sent.
     stateless_sent,
     /// Handshakes completed.

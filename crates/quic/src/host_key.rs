@@ -9,6 +9,8 @@ use std::fmt;
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use aws_lc_rs::hmac;
 
+use crate::tokens::TokenKey;
+
 /// Bytes of a key that `quic_host_key` names, at least; further ones are used as well.
 pub const HOST_KEY_BYTES_MIN: usize = 32;
 
@@ -55,10 +57,10 @@ impl HostKey {
     }
 
     /// The key of tokens that prove addresses: of Retry packets, and for later connections.
-    pub(crate) fn token_key(&self) -> Prk {
+    pub(crate) fn token_key(&self) -> TokenKey {
         let mut key = [0; 32];
         self.derive("token", &mut key);
-        Prk::new_less_safe(HKDF_SHA256, &key)
+        TokenKey::new(Prk::new_less_safe(HKDF_SHA256, &key))
     }
 
     /// The key of stateless resets.

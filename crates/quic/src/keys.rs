@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use aws_lc_rs::{hkdf, hmac};
+use aws_lc_rs::hmac;
 
 use crate::HostKey;
 use crate::connection_id::IdKey;
+use crate::tokens::TokenKey;
 
 /// The keys.
 pub(crate) struct Keys {
     pub(crate) ids: Arc<IdKey>,
-    pub(crate) tokens: Arc<hkdf::Prk>,
+    pub(crate) tokens: Arc<TokenKey>,
     pub(crate) reset: Arc<hmac::Key>,
 }
 

@@ -35,6 +35,12 @@ pub(crate) fn destination(datagram: &[u8]) -> Option<Destination<'_>> {
     Some(Destination { id: datagram.get(6..6 + len)?, long: true })
 }
 
+/// Whether a datagram's first packet has a long header of the version that is spoken.
+pub(crate) fn is_of_version(datagram: &[u8]) -> bool {
+    let version = datagram.get(1..5).is_some_and(|version| version == VERSION.to_be_bytes());
+    version && datagram[0] & LONG != 0
+}
+
 /// An Initial packet in a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InitialPacket {

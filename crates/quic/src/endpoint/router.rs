@@ -16,7 +16,7 @@ use crate::datagram::Datagram;
 use crate::directory::{Forwarded, MOVES_MAX};
 use crate::handshake::{self, HANDSHAKE_DATAGRAM_BYTES_MAX, Pending};
 use crate::live::Live;
-use crate::packet::{CONNECTION_ID_BYTES_MAX, Destination, destination};
+use crate::packet::{CONNECTION_ID_BYTES_MAX, Destination, destination, is_of_version};
 use crate::processes::Passed;
 use crate::service::{Admission, Arrival};
 use crate::socket::Socket;
@@ -203,7 +203,12 @@ impl Endpoint {
         match gate.handle(now(), from, local, ecn, data, &mut buffer) {
             None => Counters::add(&self.counters().datagrams_dropped, 1),
             Some(DatagramEvent::Response(transmit)) => {
-                Counters::add(&self.counters().stateless_sent, 1);
+                let counters = self.counters();
+                let counter = match is_of_version(&datagram.data) {
+                    true => &counters.first_packets_refused,
+                    false => &counters.stateless_sent,
+                };
+                Counters::add(counter, 1);
                 socket.send(&buffer, &transmit, self.counters());
             }
             Some(DatagramEvent::ConnectionEvent(..)) => {}

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -404,5 +405,110 @@ fn a_socket_for_both_families_serves_both() {
             assert_eq!(server.local(), address);
             assert_eq!(server.peer().ip().is_ipv4(), address.is_ipv4());
         }
+    });
+}
+
+/// The packets of a client's hello that has been told to retry, with the answers to its first ones.
+async fn retried_hello(stage: &Stage) -> (nowait_runtime::net::Datagram, Vec<u8>) {
+    let trap = nowait_runtime::net::Datagram::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = trap.local_addr().unwrap();
+    let (endpoint, tls) = (stage.clients.clone(), stage.client.clone());
+    let connecting = spawn(async move {
+        let settings = Settings::default();
+        drop(endpoint.connect(address, "example.com", &tls, &settings).await);
+    });
+    let outer = nowait_runtime::net::Datagram::connect(stage.address).unwrap();
+    let first = trap.recv_packet().await.unwrap();
+    outer.send(&first.data).await.unwrap();
+    let retry = outer.recv(LONG).await.unwrap();
+    trap.send_to(&retry, first.from.unwrap()).await.unwrap();
+    // The one that follows has a token; those of the first hello have none.
+    let second = loop {
+        let packet = trap.recv_packet().await.unwrap().data.to_vec();
+        if token_of(&packet).1 > 0 {
+            break packet;
+        }
+    };
+    connecting.abort();
+    (outer, second)
+}
+
+/// Where the token of an Initial packet begins, and its length.
+fn token_of(packet: &[u8]) -> (usize, usize) {
+    let destination = usize::from(packet[5]);
+    let source = usize::from(packet[6 + destination]);
+    let at = 7 + destination + source;
+    match packet[at] {
+        short @ 0..0x40 => (at + 1, short.into()),
+        long => (at + 2, usize::from(long & 0x3f) << 8 | usize::from(packet[at + 1])),
+    }
+}
+
+#[test]
+fn a_retry_token_that_is_not_valid_is_refused_at_once() {
+    on_each_driver(|| async {
+        let stage = Stage::new(Behaviour { retry: true, ..Default::default() });
+        let count = |name| count(&stage.endpoint, name);
+        let (from, hello) = retried_hello(&stage).await;
+        let (at, len) = token_of(&hello);
+        let other = nowait_runtime::net::Datagram::connect(stage.address).unwrap();
+        let retries = count("retries_sent");
+        // Changed, from another address, and both: all are answered by one small packet, and leave nothing behind.
+        let mut refused = 0;
+        for (socket, changed) in [(&from, true), (&other, false), (&other, true)] {
+            for bit in 0..if changed { len - 20 } else { 1 } {
+                let mut packet = hello.clone();
+                packet[at + bit] ^= u8::from(changed);
+                socket.send(&packet).await.unwrap();
+                let answer = socket.recv(LONG).await.unwrap();
+                refused += 1;
+                assert!(answer.len() < 100 && answer[0] & 0xf0 == 0xc0, "{answer:?}");
+            }
+        }
+        assert_eq!(count("first_packets_refused"), refused);
+        assert_eq!((count("retries_sent"), stage.endpoint.counts()), (retries, (0, 0)));
+        // With a token of another kind, the client may be told to retry.
+        let mut packet = hello.clone();
+        packet[at + len - 17] ^= 1;
+        from.send(&packet).await.unwrap();
+        let answer = from.recv(LONG).await.unwrap();
+        assert_eq!(answer[0] & 0xf0, 0xf0, "a Retry packet");
+        // The one that is valid begins a handshake. What came before this connection was processed before it.
+        from.send(&hello).await.unwrap();
+        let (client, server) = stage.connect().await;
+        exchange(&client, &server, 20).await;
+        assert_eq!((count("first_packets_refused"), stage.endpoint.counts()), (refused, (1, 1)));
+    });
+}
+
+#[test]
+fn a_client_learns_why_its_token_is_refused() {
+    on_each_driver(|| async {
+        let stage = Stage::new(Behaviour { retry: true, ..Default::default() });
+        let trap = nowait_runtime::net::Datagram::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let trap = Rc::new(trap);
+        let address = trap.local_addr().unwrap();
+        let relay = trap.clone();
+        let server = stage.address;
+        let relaying = spawn(async move {
+            // The client has another address after the Retry packet.
+            let sockets =
+                [(), ()].map(|()| nowait_runtime::net::Datagram::connect(server).unwrap());
+            while let Ok(packet) = relay.recv_packet().await {
+                let socket = &sockets[usize::from(token_of(&packet.data).1 > 0)];
+                socket.send(&packet.data).await.unwrap();
+                let answer = socket.recv(LONG).await.unwrap();
+                relay.send_to(&answer, packet.from.unwrap()).await.unwrap();
+            }
+        });
+        let settings = Settings::default();
+        let connecting = stage.clients.connect(address, "example.com", &stage.client, &settings);
+        let lost = match connecting.await {
+            Err(ConnectError::Lost(lost)) => lost,
+            other => panic!("{other:?}"),
+        };
+        relaying.abort();
+        const INVALID_TOKEN: u64 = 0x0b;
+        assert!(matches!(lost, ConnectionLost::Transport(INVALID_TOKEN, _)), "{lost:?}");
     });
 }

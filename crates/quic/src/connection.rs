@@ -42,6 +42,8 @@ pub struct Statistics {
     pub datagrams: (u64, u64),
     /// Size of the largest datagram that the path carries.
     pub mtu: u16,
+    /// NEW_TOKEN frames sent, and received.
+    pub new_tokens: (u64, u64),
 }
 
 /// A connection of this worker. When the handle is dropped, the connection is closed with code 0.
@@ -474,6 +476,7 @@ impl Connection {
             bytes: (stats.udp_tx.bytes, stats.udp_rx.bytes),
             datagrams: (stats.udp_tx.datagrams, stats.udp_rx.datagrams),
             mtu: stats.path.current_mtu,
+            new_tokens: (stats.frame_tx.new_token, stats.frame_rx.new_token),
         }
     }
 

@@ -19,8 +19,9 @@ const USED_MAX: usize = 32 * 1024;
 /// The time during which a token of an earlier connection proves an address.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Tokens that a client gets per connection.
-pub(crate) const SENT: u32 = 2;
+/// Tokens that a client gets each time it proves its address. For the library, each of its Handshake packets does: in
+/// all, a connection gives one to four.
+pub(crate) const SENT: u32 = 1;
 
 /// The first byte of the library's tokens of Retry packets, before they are sealed.
 const RETRY: u8 = 0;

@@ -512,3 +512,21 @@ fn a_client_learns_why_its_token_is_refused() {
         assert!(matches!(lost, ConnectionLost::Transport(INVALID_TOKEN, _)), "{lost:?}");
     });
 }
+
+#[test]
+fn a_connection_gives_few_tokens() {
+    on_each_driver(|| async {
+        for retry in [false, true] {
+            let stage = Stage::new(Behaviour { retry, ..Default::default() });
+            let mut fewest = u64::MAX;
+            // A client that has to wait sends more packets, each of which proves its address again.
+            for _ in 0..10 {
+                let (client, server) = stage.connect().await;
+                exchange(&client, &server, 20_000).await;
+                assert!(client.statistics().new_tokens.1 > 0);
+                fewest = fewest.min(server.statistics().new_tokens.0);
+            }
+            assert!(fewest <= 3, "{fewest}");
+        }
+    });
+}

@@ -96,6 +96,25 @@ fn a_client_behind_another_port_continues() {
 }
 
 #[test]
+fn a_client_that_moves_often_is_answered_at_each_place() {
+    let builder = server("").file("html/page", "page");
+    on_each_driver(&builder, |server| {
+        for answered in [true, false] {
+            let mut http3 = http3(server);
+            // "An endpoint MUST NOT initiate connection migration before the handshake is confirmed" (RFC 9000, 9).
+            assert_eq!(http3.get("/page").text(), "page");
+            for _ in 0..20 {
+                http3.quic.migrate();
+                if answered {
+                    assert_eq!(http3.get("/page").text(), "page");
+                }
+            }
+            assert_eq!(http3.get("/page").text(), "page");
+        }
+    });
+}
+
+#[test]
 fn keys_are_updated() {
     let builder = server("").file("html/page", "page");
     on_each_driver(&builder, |server| {

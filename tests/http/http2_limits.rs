@@ -283,3 +283,16 @@ fn trailers_with_names_that_are_none() {
         }
     });
 }
+
+#[test]
+fn heads_may_be_as_large_as_their_buffers() {
+    let site =
+        http2("large_client_header_buffers 4 64k; location / { return 200 $http_x$http_y; }");
+    on_both(&site, |server, transport| {
+        let mut client = transport.http2(server);
+        let (x, y) = ("x".repeat(60_000), "y".repeat(50_000));
+        let stream = client.open("GET", "/", &[("x", &x), ("y", &y)], true);
+        let response = client.response(stream);
+        assert!(response.text() == x.clone() + &y, "{}", response.status);
+    });
+}

@@ -248,3 +248,37 @@ fn a_head_that_is_cut_off() {
         assert_eq!(http3.close_code(), code::FRAME_ERROR);
     });
 }
+
+#[test]
+fn heads_that_are_too_large_are_answered() {
+    let builder = server("").file("html/page", "page");
+    on_each_driver(&builder, |server| {
+        let mut http3 = http3(server);
+        let long = |len| "a".repeat(len);
+        // A field, all fields, and more than is kept of a head: three times as much as there may be, each in one buffer.
+        for (count, len) in [(1, 9_000), (5, 7_000), (16, 8_000), (1, 100_000)] {
+            let names: Vec<_> = (0..count).map(|n| format!("x-{n}")).collect();
+            let value = long(len);
+            let fields: Vec<_> = names.iter().map(|name| (&name[..], &value[..])).collect();
+            for body in [&b""[..], &pattern(100_000)] {
+                let response = http3.request("GET", "/page", &fields, body);
+                assert_eq!(response.status, 400, "{count} of {len}");
+                let text = response.text();
+                assert!(text.contains("Request Header Or Cookie Too Large"), "{text}");
+            }
+            assert_eq!(http3.get("/page").text(), "page", "the connection continues");
+        }
+    });
+}
+
+#[test]
+fn heads_may_be_as_large_as_their_buffers() {
+    let content = "large_client_header_buffers 4 64k; location / { return 200 $http_x$http_y; }";
+    on_each_driver(&server(content), |server| {
+        let mut http3 = http3(server);
+        let (x, y) = ("x".repeat(60_000), "y".repeat(50_000));
+        let response = http3.request("GET", "/", &[("x", &x), ("y", &y)], b"");
+        assert!(response.text() == x + &y, "{}", response.status);
+        assert_eq!(http3.get("/").status, 200);
+    });
+}

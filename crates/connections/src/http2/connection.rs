@@ -92,6 +92,7 @@ impl Http2Connection {
             string_bytes_max: bounds.string_bytes,
             list_bytes_max: bounds.list_bytes,
             fields_max: bounds.fields,
+            block_bytes_max: bounds.section_bytes,
             extended_connect: true,
             ..Limits::default()
         };

@@ -126,6 +126,9 @@ impl Http3Connection {
             string_bytes_max: bounds.string_bytes,
             list_bytes_max: bounds.list_bytes,
             fields_max: bounds.fields,
+            section_bytes_max: bounds.section_bytes,
+            // One that arrives slowly leaves room for others.
+            kept_bytes_max: bounds.section_bytes.saturating_mul(4),
             extended_connect: true,
             ..Limits::default()
         };

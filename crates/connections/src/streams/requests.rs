@@ -13,12 +13,17 @@ use nowait_message::RequestHead;
 use super::FIELDS_MORE;
 use super::heads::{DecodedHead, TunnelKind};
 
+/// The bound of a list as it is sent, at least: twice that of nginx's `large_client_header_buffers` by default.
+const SECTION_BYTES_MIN: u32 = 64 * 1024;
+
 /// Bounds of heads, as their directives set them.
 pub(crate) struct HeadBounds {
     /// One of `large_client_header_buffers`.
     pub(crate) string_bytes: u32,
     /// All of them.
     pub(crate) list_bytes: u32,
+    /// What such a list may take as it is sent: no encoder makes it much longer than its names and values.
+    pub(crate) section_bytes: u32,
     /// `max_headers`, with pseudo-fields, and cookies, which may come one by one.
     pub(crate) fields: u16,
 }
@@ -29,9 +34,11 @@ impl HeadBounds {
         let bytes = |size: u64| u32::try_from(size).unwrap_or(u32::MAX);
         let buffers = &head.large_client_header_buffers;
         let fields = u16::try_from(head.max_headers).unwrap_or(u16::MAX);
+        let list = buffers.size.0.saturating_mul(buffers.count as u64);
         Self {
             string_bytes: bytes(buffers.size.0),
-            list_bytes: bytes(buffers.size.0.saturating_mul(buffers.count as u64)),
+            list_bytes: bytes(list),
+            section_bytes: bytes(list.saturating_add(list / 4)).max(SECTION_BYTES_MIN),
             fields: fields.saturating_add(FIELDS_MORE),
         }
     }

@@ -3,10 +3,12 @@
 use std::fs;
 use std::net::UdpSocket;
 
-use nowait_testkit::http3::Http3;
+use nowait_testkit::Client;
+use nowait_testkit::http2::Http2;
+use nowait_testkit::http3::{Http3, code};
 use nowait_testkit::wait::{PATIENCE, until};
 
-use crate::stage::{block, http3, on_each_driver, pattern, server};
+use crate::stage::{block, http3, on_each_driver, pattern, server, site};
 
 #[test]
 fn a_reload_keeps_connections_and_its_settings_hold() {
@@ -73,6 +75,53 @@ fn addresses_come_and_go() {
         server.set_http(&with);
         server.reload();
         assert_eq!(http3(server).get("/page").text(), "page");
+    });
+}
+
+#[test]
+fn connections_that_are_not_served_any_more_end() {
+    let slow = "location /slow { limit_rate 500k; }";
+    let at = |port: &str| block(slow).replace("%%PORT%%", port);
+    let plain = "server { listen 127.0.0.1:%%PORT_2%%; http2 on; root %%DIR%%/html; }\n\
+                 server { listen 127.0.0.1:%%PORT_3%%; root %%DIR%%/html; }\n";
+    let builder = site(&format!("{}{}{plain}", at("%%PORT%%"), at("%%PORT_1%%")))
+        .file("html/slow", pattern(500_000))
+        .file("html/page", "page")
+        .workers(2);
+    on_each_driver(&builder, |server| {
+        let connect = |port| {
+            let mut http3 = Http3::to_port(port);
+            assert_eq!(http3.get("/page").text(), "page");
+            http3
+        };
+        let mut kept: Vec<_> = (0..4).map(|_| connect(server.port())).collect();
+        let mut gone: Vec<_> = (0..4).map(|_| connect(server.port_n(1))).collect();
+        let mut http2 = Http2::to_port(server.port_n(2));
+        let mut http1 = Client::to_port(server.port_n(3));
+        assert_eq!((http2.get("/page").status, http1.get("/page").status), (200, 200));
+        let slow = gone[0].open("GET", "/slow", &[], true);
+        gone[0].until("a part", |http3| !http3.exchange(slow).body.is_empty());
+        // Their addresses have gone, but requests in progress are served.
+        server.set_http(&at("%%PORT%%"));
+        server.reload();
+        assert!(gone[0].response(slow).body == pattern(500_000));
+        for mut http3 in gone {
+            assert_eq!(http3.close_code(), code::NO_ERROR);
+            assert!(http3.goaway().is_some());
+        }
+        http2.until_closed();
+        http1.expect_closed();
+        // HTTP/3 is switched off.
+        for http3 in &mut kept {
+            assert_eq!(http3.get("/page").text(), "page");
+            assert_eq!(http3.goaway(), None);
+        }
+        server.set_http(&format!("{}\nhttp3 off;", at("%%PORT%%")));
+        server.reload();
+        for mut http3 in kept {
+            assert_eq!(http3.close_code(), code::NO_ERROR);
+            assert!(http3.goaway().is_some());
+        }
     });
 }
 

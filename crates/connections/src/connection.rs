@@ -225,6 +225,17 @@ impl ConnectionHandle for Connection {
         // A socket that can't be shut down is closed already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
+
+    fn is_served_by(&self, current: &Current) -> bool {
+        self.virtual_servers(current).is_some()
+    }
+
+    /// After a request, it ends by itself.
+    fn dismiss(&self) {
+        if Connection::waits(self).is_some() {
+            self.hang_up();
+        }
+    }
 }
 
 impl Exchange for Connection {

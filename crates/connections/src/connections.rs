@@ -13,7 +13,7 @@ use nowait_http::exchange::Exchange;
 use nowait_http::generation::Current;
 use nowait_http::request::Request;
 use nowait_http::services::Services;
-use nowait_runtime::{now, sleep, spawn};
+use nowait_runtime::{now, sleep, spawn, yield_now};
 use nowait_spare::LocalSpares;
 use slab::Slab;
 
@@ -21,6 +21,9 @@ use crate::migration::{MovedConnection, Successor};
 
 /// Number of idle connections that are closed at a time to make room for new ones.
 const MAKE_ROOM: usize = 32;
+
+/// Number of connections that are looked at, after a reload, before others have their turn.
+const LOOK_AT: usize = 256;
 
 /// Maximum number of spare requests kept for new connections.
 const SPARE_REQUESTS_MAX: usize = 64;
@@ -43,6 +46,13 @@ pub trait ConnectionHandle {
     /// Makes the connection's task find that the client has left, so that it closes the
     /// connection.
     fn hang_up(&self);
+
+    /// Whether this configuration serves the connection: its address is listened on, and has its
+    /// version of HTTP.
+    fn is_served_by(&self, current: &Current) -> bool;
+
+    /// Lets the connection end, after its current requests: it is not served any more.
+    fn dismiss(&self);
 }
 
 /// The common state of connections.
@@ -125,9 +135,32 @@ impl Connections {
         self.current.borrow().clone()
     }
 
-    /// Makes this the newest configuration; requests in flight keep theirs.
-    pub fn set_current(&self, current: Rc<Current>) {
+    /// Makes this the newest configuration; requests in flight keep theirs. Connections that it does not
+    /// serve end.
+    pub fn set_current(self: &Rc<Self>, current: Rc<Current>) {
         drop(self.current.replace(current));
+        let all = Rc::downgrade(self);
+        drop(spawn(async move {
+            let mut next = Some(0);
+            while let Some(from) = next {
+                let Some(all) = all.upgrade() else { return };
+                next = all.dismiss_some(from);
+                drop(all);
+                yield_now().await;
+            }
+        }));
+    }
+
+    /// Lets those of some connections end that are not served any more. Returns where the next ones are.
+    fn dismiss_some(&self, from: usize) -> Option<usize> {
+        let (current, list) = (self.current(), self.list.borrow());
+        let end = from + LOOK_AT;
+        for connection in (from..end).filter_map(|place| list.get(place)?.upgrade()) {
+            if !connection.is_served_by(&current) {
+                connection.dismiss();
+            }
+        }
+        (end < list.capacity()).then_some(end)
     }
 
     /// Whether and how the worker ends.

@@ -424,6 +424,16 @@ impl ConnectionHandle for Http2Connection {
         // A socket that can't be shut down is closed already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
+
+    fn is_served_by(&self, current: &Current) -> bool {
+        self.virtual_servers(current).is_some_and(|servers| {
+            servers.http2 || current.conf.server(self.named_server(servers)).http2.http2
+        })
+    }
+
+    fn dismiss(&self) {
+        self.streams.dismiss();
+    }
 }
 
 impl HeadFields for HeadWriter<'_, ServerSide, Vec<u8>> {

@@ -118,12 +118,14 @@ async fn wait(connection: &Http2Connection) -> bool {
     .await
 }
 
-/// Whether the worker ends, and the client is to be told.
+/// Whether the worker ends, or does not serve the connection any more, and the client is to be told.
 fn must_leave(connection: &Http2Connection) -> bool {
     let all = connection.all();
-    all.shutdown() != ShutdownMode::None
-        && !connection.streams().leaving.get()
-        && (!connection.is_idle() || all.is_left_by(connection))
+    let ends = || {
+        all.shutdown() != ShutdownMode::None
+            && (!connection.is_idle() || all.is_left_by(connection))
+    };
+    !connection.streams().leaving.get() && (connection.streams().dismissed.get() || ends())
 }
 
 /// The input that a connection waits for.

@@ -509,4 +509,15 @@ impl ConnectionHandle for Http3Connection {
         self.is_cut.set(true);
         self.streams.wake();
     }
+
+    fn is_served_by(&self, current: &Current) -> bool {
+        self.virtual_servers(current).is_some_and(|servers| {
+            let http3 = &current.conf.server(self.named_server(servers)).http3;
+            if self.is_hq { http3.http3_hq } else { http3.http3 }
+        })
+    }
+
+    fn dismiss(&self) {
+        self.streams.dismiss();
+    }
 }

@@ -150,11 +150,17 @@ impl<'a> Work<'a> {
         streams.into_iter().for_each(|id| self.read_unidirectional(id));
     }
 
-    /// Whether the worker ends, and the client is to be told.
+    /// Whether the worker ends, or does not serve the connection any more, and the client is to be told.
     fn must_leave(&mut self) -> bool {
         let connection = self.connection;
         let all = connection.all();
-        if all.shutdown() == ShutdownMode::None || connection.streams().leaving.get() {
+        if connection.streams().leaving.get() {
+            return false;
+        }
+        if connection.streams().dismissed.get() {
+            return true;
+        }
+        if all.shutdown() == ShutdownMode::None {
             return false;
         }
         if all.shutdown() == ShutdownMode::HandOver && self.may_move {

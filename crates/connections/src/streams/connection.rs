@@ -50,6 +50,8 @@ pub(crate) struct StreamSet<S: RequestStream> {
     pub(crate) leaving: Cell<bool>,
     /// The connection has reached its limit of requests or of time.
     pub(crate) used_up: Cell<bool>,
+    /// The newest configuration does not serve the connection.
+    pub(crate) dismissed: Cell<bool>,
 }
 
 impl<S: RequestStream> StreamSet<S> {
@@ -74,6 +76,7 @@ impl<S: RequestStream> StreamSet<S> {
             idle: Cell::new(Some(idle)),
             leaving: Cell::new(false),
             used_up: Cell::new(false),
+            dismissed: Cell::new(false),
         }
     }
 
@@ -91,6 +94,12 @@ impl<S: RequestStream> StreamSet<S> {
             true => self.more.set(true),
             false => self.task.borrow().wake_by_ref(),
         }
+    }
+
+    /// Has the connection's task ask the client to leave.
+    pub(crate) fn dismiss(&self) {
+        self.dismissed.set(true);
+        self.wake();
     }
 
     /// How many there are.

@@ -1,4 +1,4 @@
-//! Real clients and servers as peers: curl, nghttp, h2load, h2spec, Go, grpc-go, a receiver of traces, Python, Node,
+//! Real clients and servers as peers: curl, nghttp, h2load, h2spec, Go, quic-go, grpc-go, a receiver of traces, Python, Node,
 //! Chromium, OpenSSL, testssl.sh and nginx; PHP-FPM with WordPress and phpMyAdmin, uWSGI with Django, and memcached
 //! behind the server.
 //!
@@ -15,6 +15,7 @@ mod browser;
 mod dashboard;
 mod grpc;
 mod h2spec;
+mod http3;
 mod libraries;
 mod nginx;
 mod openssl;

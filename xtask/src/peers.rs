@@ -10,7 +10,7 @@ const USAGE: &str = "usage: cargo xtask peers [--install] [TEST]...
   TEST             part of the name of a test (default: all)
 
 Fetches h2spec, pebble and grpc-go's interoperability programs (Go), httpx (Python), and axe-core (npm), to
-target/peers, and builds a receiver of traces (Go) there.";
+target/peers, and builds a receiver of traces and a client of HTTP/3 by quic-go (Go) there.";
 
 /// Programs that the tests run, with their Debian packages.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -48,6 +48,9 @@ const GRPC: [&str; 2] = ["client", "server"];
 
 /// Their version.
 const GRPC_VERSION: &str = "v1.72.0";
+
+/// Programs in Go that are built here, and their directories.
+const BUILT: [(&str, &str); 2] = [("otlp-receiver", "otlp"), ("http3-client", "http3")];
 
 /// A client library of Python, with HTTP/2.
 const HTTPX: &str = "httpx[http2]==0.28.1";
@@ -99,11 +102,13 @@ fn fetch() -> Outcome {
                 .map_err(|error| format!("{}: {error}", file.display()))?;
         }
     }
-    let receiver = dir.join("bin/otlp-receiver");
-    if !receiver.is_file() {
-        let mut build = Command::new("go");
-        build.arg("build").arg("-o").arg(&receiver).arg(".");
-        succeed(build.current_dir(root().join("tests/peers/programs/otlp")))?;
+    for (name, source) in BUILT {
+        let program = dir.join("bin").join(name);
+        if !program.is_file() {
+            let mut build = Command::new("go");
+            build.arg("build").arg("-o").arg(&program).arg(".");
+            succeed(build.current_dir(root().join("tests/peers/programs").join(source)))?;
+        }
     }
     let environment = dir.join("venv");
     if !environment.join("bin/httpx").is_file() {

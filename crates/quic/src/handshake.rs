@@ -35,8 +35,8 @@ use crate::{Connection, Counters, Settings};
 /// Datagrams that wait during a handshake, at most: a client's initial window of early data, and some more.
 pub const HANDSHAKE_DATAGRAMS_MAX: usize = 24;
 
-/// Bytes of such a datagram, at most. A client does not know yet that its path carries more than Ethernet, but some that
-/// are on the same machine send a whole Initial packet and as much early data at once.
+/// Bytes of a client's first datagrams, at most. It does not know yet that its path carries more than Ethernet, but some
+/// that are on the same machine send a whole Initial packet and as much early data at once.
 pub const HANDSHAKE_DATAGRAM_BYTES_MAX: usize = 4096;
 
 /// Bytes of all datagrams that wait during a handshake, at most.
@@ -70,13 +70,12 @@ impl Pending {
         Rc::new(Pending { slot, first, queue, waker: Cell::default() })
     }
 
-    /// Takes a datagram; false: too much waits, or it is too long.
+    /// Takes a datagram; false: too much waits.
     pub(crate) fn put(&self, datagram: Datagram) -> bool {
         let mut queue = self.queue.borrow_mut();
-        let too_long = datagram.data.len() > HANDSHAKE_DATAGRAM_BYTES_MAX;
         let waiting: usize = queue.iter().map(|waiting| waiting.data.len()).sum();
         let too_much = waiting + datagram.data.len() > HANDSHAKE_BYTES_MAX;
-        if queue.len() >= HANDSHAKE_DATAGRAMS_MAX || too_long || too_much {
+        if queue.len() >= HANDSHAKE_DATAGRAMS_MAX || too_much {
             return false;
         }
         queue.push_back(datagram);
@@ -437,5 +436,22 @@ fn reason_of(state: &HandshakeState, text: String) -> FailureReason {
     match state.take_failure() {
         Some(error) => FailureReason::Tls(error),
         None => FailureReason::Lost(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_bounded_in_datagrams_and_in_bytes() {
+        let from = "127.0.0.1:1".parse().unwrap();
+        let datagram = |len| Datagram { data: vec![0; len][..].into(), from, local: None, ecn: 0 };
+        let pending = Pending::new(0, (from, ConnectionId::new(&[1; 8])), datagram(1200));
+        // A client for which the handshake is complete may send any length that its path carries.
+        assert!(pending.put(datagram(HANDSHAKE_BYTES_MAX / 2)));
+        assert!(!pending.put(datagram(HANDSHAKE_BYTES_MAX / 2)));
+        while pending.put(datagram(1)) {}
+        assert_eq!(pending.take().len(), HANDSHAKE_DATAGRAMS_MAX);
     }
 }

@@ -94,6 +94,7 @@ mod transport;
 mod try_files;
 mod tunnel;
 mod turns;
+mod upload_progress;
 mod upstream;
 mod userid;
 mod variables;

@@ -1,10 +1,11 @@
 //! Behind the server: upstream servers with and without buffering, uploads to them, tunnels, early hints.
 
 use nowait_testkit::Origin;
-use nowait_testkit::http3::{code, frame, frame_of};
+use nowait_testkit::http3::{Http3, code, frame, frame_of};
 use nowait_testkit::origin::Step;
+use nowait_testkit::wait::{PATIENCE, until};
 
-use crate::stage::{http3, on_each_driver, pattern, server, site, writable};
+use crate::stage::{block, http3, on_each_driver, pattern, server, site, writable};
 
 /// A server that answers for the one under test, in the same process.
 fn relayed(content: &str) -> nowait_testkit::ServerBuilder {
@@ -111,4 +112,45 @@ fn tiny_frames_of_content_are_joined() {
         server.stop();
         origin.finish();
     }
+}
+
+#[test]
+fn the_progress_of_an_upload_is_reported() {
+    let http = format!(
+        "upload_progress up 1m;
+         upload_progress_json_output;
+         server {{ listen 127.0.0.1:%%PORT_1%%; location / {{ return 200 $content_length; }} }}
+         {}",
+        block(
+            "location / { proxy_pass http://127.0.0.1:%%PORT_1%%; track_uploads up 1h; }
+             location = /progress { report_uploads up; }"
+        )
+    );
+    on_each_driver(&site(&http), |server| {
+        let mut client = http3(server);
+        // Content is sent while the connection is asked for something else.
+        let until_reported = |client: &mut Http3, expected: &str| {
+            until(expected, PATIENCE, || {
+                let text = client.get("/progress?X-Progress-ID=a").text();
+                (text.trim_end() == expected).then_some(())
+            });
+        };
+        until_reported(&mut client, "{ \"state\" : \"starting\" }");
+        for size in [30_000, 0] {
+            let length = size.to_string();
+            let fields = [("x-progress-id", "a"), ("content-length", &length)];
+            let stated = if size > 0 { 2 } else { 1 };
+            let id = client.open("POST", "/", &fields[..stated], false);
+            client.data(id, &pattern(20_000), false);
+            until_reported(
+                &mut client,
+                &format!(
+                    "{{ \"state\" : \"uploading\", \"received\" : 20000, \"size\" : {size} }}"
+                ),
+            );
+            client.data(id, &pattern(10_000), true);
+            assert_eq!(client.response(id).text(), "30000");
+            until_reported(&mut client, "{ \"state\" : \"done\" }");
+        }
+    });
 }

@@ -99,6 +99,11 @@ const BUILT_IN: &[BuiltIn] = &[
         modules: "geoip2 stream_geoip2",
     },
     BuiltIn { name: "nginx-dav-ext-module", files: "ngx_http_dav_ext_module", modules: "dav_ext" },
+    BuiltIn {
+        name: "nginx-upload-progress-module",
+        files: "ngx_http_uploadprogress_module",
+        modules: "upload_progress",
+    },
     BuiltIn { name: "ngx_cache_purge", files: "ngx_http_cache_purge_module", modules: "" },
     BuiltIn { name: "ngx_http_acme_module", files: "ngx_http_acme_module", modules: "acme" },
     BuiltIn { name: "ngx_otel_module", files: "ngx_otel_module", modules: "otel" },
@@ -339,11 +344,10 @@ const TABLE: &[Origin] = &[
                 upload_aggregate_form_field upload_pass_form_field upload_cleanup \
                 upload_resumable upload_state_store upload_limit_rate upload_max_file_size \
                 upload_max_output_body_len upload_buffer_size upload_pass_args \
-                upload_tame_arrays upload_progress track_uploads report_uploads \
-                upload_progress_*",
-        files: "ngx_http_upload_module ngx_http_uploadprogress_module",
-        handlers: "upload_pass report_uploads",
-        loss: "uploads are not taken out of requests, and their progress is not reported",
+                upload_tame_arrays",
+        files: "ngx_http_upload_module",
+        handlers: "upload_pass",
+        loss: "uploads are not taken out of requests",
         advice: "pass uploads to the application; \"client_body_in_file_only\" hands it the file",
         ..Origin::NONE
     },

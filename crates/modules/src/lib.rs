@@ -55,6 +55,7 @@ pub mod stub_status;
 pub mod sub_filter;
 pub mod try_files;
 pub mod tunnel;
+pub mod upload_progress;
 pub mod userid;
 pub mod uwsgi;
 
@@ -71,6 +72,8 @@ pub static MODULES: ModuleList = ModuleList(&[
     &realip::MODULE,
     #[cfg(feature = "otel")]
     &otel::MODULE,
+    // Its handlers run before `return` and `rewrite`, as the module's do in nginx.
+    &upload_progress::MODULE,
     &rewrite::MODULE,
     &more_headers::MODULE,
     &limit::MODULE,

@@ -399,10 +399,15 @@ fn argument(r: &Request, name: &[u8], out: &mut Vec<u8>) -> bool {
 
 /// The value of an argument of the query string, not decoded.
 pub fn argument_value<'a>(r: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
+    query_value(r.uri().query(), name)
+}
+
+/// The value of the first argument with this name, in any case, in a query string; not decoded.
+pub fn query_value<'a>(query: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     if name.is_empty() {
         return None;
     }
-    r.uri().query().split(|&b| b == b'&').find_map(|argument| {
+    query.split(|&b| b == b'&').find_map(|argument| {
         let (key, value) = split_once(argument, b'=')?;
         key.eq_ignore_ascii_case(name).then_some(value)
     })

@@ -12,6 +12,7 @@ const CONFIGURATION: &str = r#"
 limit_req_zone $arg_key zone=rate:1m rate=100r/s;
 limit_conn_zone $arg_key zone=few:1m;
 request_ring 10;
+upload_progress up 32k;
 proxy_cache_path %%DIR%%/cache keys_zone=c:1m;
 map $uri $at { default $uri; }
 upstream app { server 127.0.0.1:%%PORT_1%%; }
@@ -59,6 +60,8 @@ server {
     location /fallback/ { try_files $uri @app; }
     location @app { add_header X-At app always; proxy_pass http://app; }
     location /page/ { error_page 404 = /f.txt; error_page 403 @app; deny 192.0.2.7; add_header X-At page always; }
+    location = /progress { report_uploads up; }
+    location /tracked/ { track_uploads up 1m; add_header X-At tracked always; proxy_pass http://app/v1/; }
     location /pass/ { add_header X-At pass always; proxy_pass http://app/v1/; }
     location /cached/ { add_header X-At cached always; proxy_cache c; proxy_cache_valid 1m; proxy_cache_purge PURGE from 192.0.2.7; proxy_pass http://app; }
     location /var/ { add_header X-At var always; proxy_pass http://127.0.0.1:%%PORT_1%%$uri; }
@@ -136,6 +139,9 @@ const ROWS: &[Row] = &[
     ("try_files", "GET /tried/none", &[], Status(404)),
     ("try_files", "GET /tried/", &[], Status(403)),
     ("try_files", "GET /fallback/none", &[], Upstream),
+    ("upload_progress", "GET /progress?X-Progress-ID=a", &[], Unknown),
+    ("upload_progress", "GET /progress", &[], Unknown),
+    ("upload_progress", "POST /tracked/x", &["X-Progress-ID: a"], Upstream),
     ("backend", "GET /pass/a%20b?x", &[], Upstream),
     ("backend", "POST /pass/x", &[], Upstream),
     ("backend", "GET /cached/x", &[], Upstream),

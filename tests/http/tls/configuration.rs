@@ -134,6 +134,8 @@ fn acme_certificates_need_names_and_issuers() {
         site(&http).file("ca.pem", &authority.pem)
     };
     let uri = "uri https://localhost:1/dir;";
+    let dns = "uri https://localhost:1/dir; challenge dns-01; dns_hook /bin/true;";
+    let no_hook = "uri https://localhost:1/dir; challenge dns;";
     for (issuer, lines, expected) in [
         ("", "server_name a.test; acme_certificate a;", "acme_issuer \"a\" has no \"uri\""),
         ("uri http://a/;", "server_name a.test; acme_certificate a;", "invalid URL \"http://a/\""),
@@ -142,7 +144,12 @@ fn acme_certificates_need_names_and_issuers() {
         (uri, "server_name *.a.test; acme_certificate a;", "wildcards can't be proved by http-01"),
         (uri, "server_name ~^a; acme_certificate a;", "a regular expression in server_name"),
         (uri, "acme_certificate a a.test key=dsa;", "unsupported kind of key \"key=dsa\""),
-        ("challenge dns-01;", "acme_certificate a a.test;", "dns-01 is not supported"),
+        (uri, "server_name www.*; acme_certificate a;", "stands for the first of three labels"),
+        (uri, "acme_certificate a *.a.test;", "use the challenge dns-01"),
+        (dns, "acme_certificate a 192.0.2.1;", "addresses can't be proved by dns-01"),
+        (no_hook, "acme_certificate a a.test;", "acme_issuer \"a\" has no \"dns_hook\""),
+        ("dns_hook;", "acme_certificate a a.test;", "invalid number of arguments in \"dns_hook\""),
+        ("dns_propagation_delay 2h;", "acme_certificate a a.test;", "^ expected a time up to 1h"),
         ("challenge x;", "acme_certificate a a.test;", "unsupported challenge \"x\""),
         ("foo bar;", "acme_certificate a a.test;", "unknown directive \"foo\" in \"acme_issuer\""),
     ] {

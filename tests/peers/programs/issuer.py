@@ -10,7 +10,8 @@ names      the certificate is for another name
 private    the certificate comes with a private key
 garbage    the certificate is none
 
-Others say where it validates names, instead of not at all: http:PORT, tls:PORT.
+Others say where it validates names, instead of not at all: http:PORT, tls:PORT, dns:FILE with lines of names and
+texts of records. With "wildcard", the order is for all names below a.test.
 
 It reads ca.pem, ca.key, own.pem and own.key (of its own certificate), and prints its port. Signatures are
 not checked. Only the standard library and openssl are needed.
@@ -27,9 +28,10 @@ import subprocess
 import sys
 
 MODE = sys.argv[1]
-VALIDATED_AT = [where.split(":") for where in sys.argv[2:]]
+VALIDATED_AT = [where.split(":") for where in sys.argv[2:] if where != "wildcard"]
+WILDCARD = "wildcard" in sys.argv[2:]
 ENDLESS = str(2**64 - 1)
-NAME = "localhost"
+NAME = "a.test" if WILDCARD else "localhost"
 TOKEN = "0123456789abcdefghijkl"
 
 
@@ -82,7 +84,7 @@ def extensions(certificate):
 
 
 def validate_http(port, authorization):
-    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection = http.client.HTTPConnection("127.0.0.1", int(port))
     connection.request("GET", f"/.well-known/acme-challenge/{TOKEN}", headers={"Host": NAME})
     response = connection.getresponse()
     body = response.read()
@@ -95,7 +97,7 @@ def validate_tls(port, authorization):
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["acme-tls/1"])
-    with socket.create_connection(("127.0.0.1", port)) as plain:
+    with socket.create_connection(("127.0.0.1", int(port))) as plain:
         with context.wrap_socket(plain, server_hostname=NAME) as tls:
             assert tls.selected_alpn_protocol() == "acme-tls/1", tls.selected_alpn_protocol()
             certificate = tls.getpeercert(binary_form=True)
@@ -109,6 +111,13 @@ def validate_tls(port, authorization):
         file.write(ssl.DER_cert_to_PEM_cert(certificate))
     # It has signed itself.
     openssl("verify", "-ignore_critical", "-check_ss_sig", "-CAfile", "proof.pem", "proof.pem")
+
+
+def validate_dns(file, authorization):
+    """RFC 8555, 8.4."""
+    record = base64url(hashlib.sha256(authorization.encode()).digest())
+    found = text(file).splitlines()
+    assert f"_acme-challenge.{NAME}. {record}" in found, found
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -171,20 +180,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(201, order, Location=self.url("order/1"))
         elif path == "/authorization":
             challenge = {"token": TOKEN, "url": self.url("challenge")}
-            kinds = ["http-01", "tls-alpn-01"]
+            kinds = ["dns-01"] if WILDCARD else ["http-01", "tls-alpn-01", "dns-01"]
             authorization = {
                 "status": Handler.status,
                 "identifier": {"type": "dns", "value": NAME},
                 "challenges": [{"type": kind, **challenge} for kind in kinds],
                 "error": {"type": "unauthorized", "detail": Handler.problem},
             }
+            if WILDCARD:
+                authorization["wildcard"] = True
             self.answer(200, authorization)
         elif path == "/challenge":
             self.validate(f"{TOKEN}.{Handler.accounts[protected['kid']]}")
             self.answer(200, {"status": "processing"})
         elif path == "/finalize":
             csr = json.loads(payload)["csr"]
-            names = "DNS:other.test" if MODE == "names" else f"DNS:{NAME}"
+            names = "DNS:other.test" if MODE == "names" else f"DNS:{'*.' if WILDCARD else ''}{NAME}"
             Handler.chain = issue(from_base64url(csr), names)
             self.answer(200, {"status": "valid", "certificate": self.url("certificate")})
         elif path == "/certificate":
@@ -199,9 +210,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def validate(self, authorization):
         try:
-            for kind, port in VALIDATED_AT:
-                kinds = {"http": validate_http, "tls": validate_tls}
-                kinds[kind](int(port), authorization)
+            for kind, where in VALIDATED_AT:
+                kinds = {"http": validate_http, "tls": validate_tls, "dns": validate_dns}
+                kinds[kind](where, authorization)
             Handler.status = "valid"
         except Exception as error:
             Handler.status, Handler.problem = "invalid", repr(error)

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac;
 use serde_json::{Map, Value, json};
 
@@ -47,6 +48,8 @@ pub struct OrderSettings {
     pub profile: Option<(String, bool)>,
     /// The type of challenges, such as `http-01`.
     pub challenge: &'static str,
+    /// Time that publishing an answer takes, besides that of the issuer.
+    pub publishing: Duration,
     /// Request all chains, not only the default one.
     pub wants_alternates: bool,
     /// The certificate that is renewed (RFC 9773, 5), as [`renewal_id`](crate::renewal_id) names it.
@@ -185,6 +188,17 @@ pub struct Order {
     failure: Option<IssueError>,
 }
 
+impl Challenge {
+    /// The name and the text of the TXT record for `dns-01` (RFC 8555, 8.4). The name ends with a dot.
+    pub fn record(&self) -> (String, String) {
+        let name = self.identifier.value();
+        // RFC 8555, 8.4: of a wildcard, the name without it.
+        let name = name.strip_prefix("*.").unwrap_or(&name);
+        let digest = digest(&SHA256, self.authorization.as_bytes());
+        (format!("_acme-challenge.{name}."), base64::encode(digest.as_ref()))
+    }
+}
+
 impl Order {
     /// An order of a certificate. `account`: the account's URL, if it is known.
     pub fn new(
@@ -195,6 +209,8 @@ impl Order {
         request: CertificateRequest,
         now: Instant,
     ) -> Self {
+        let count = u32::try_from(identifiers.len()).unwrap_or(u32::MAX);
+        let time = ORDER_TIME_MAX.saturating_add(settings.publishing.saturating_mul(count));
         Self {
             settings,
             account_key,
@@ -206,7 +222,7 @@ impl Order {
             nonce: None,
             asks_nonce: false,
             nonces_refused: 0,
-            deadline: now + ORDER_TIME_MAX,
+            deadline: now + time,
             wait_until: None,
             polls: 0,
             order: String::new(),
@@ -522,6 +538,15 @@ impl Order {
                 let name = challenge.identifier.value();
                 let port = if self.settings.challenge == "tls-alpn-01" { 443 } else { 80 };
                 let hint = match &kind[..] {
+                    "dns" | "unauthorized" | "incorrectResponse"
+                        if self.settings.challenge == "dns-01" =>
+                    {
+                        let (record, _) = challenge.record();
+                        format!(
+                            "; the TXT record of {record} has to be public when \
+                             dns_propagation_delay has passed"
+                        )
+                    }
                     "dns" => format!("; {name} needs an address in the DNS"),
                     "connection" | "tls" | "unauthorized" | "incorrectResponse" => {
                         format!("; port {port} of {name} has to lead to this server")
@@ -635,6 +660,8 @@ impl Order {
         }
         let asked = map.get("identifier").and_then(|one| one.get("value")).and_then(Value::as_str);
         let asked = asked.unwrap_or_default();
+        let is_wildcard = map.get("wildcard") == Some(&Value::Bool(true));
+        let asked = if is_wildcard { &format!("*.{asked}") } else { asked };
         let known = self.identifiers.iter().find(|one| one.value().eq_ignore_ascii_case(asked));
         let known = known.ok_or_else(|| {
             IssueError::new(format!(

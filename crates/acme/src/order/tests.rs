@@ -14,6 +14,7 @@ fn order(change: impl FnOnce(&mut OrderSettings)) -> (Order, Instant) {
         external: None,
         profile: None,
         challenge: "http-01",
+        publishing: Duration::ZERO,
         wants_alternates: false,
         replaces: None,
     };
@@ -425,4 +426,39 @@ fn urls_and_tokens() {
     }
     assert!(is_token("aZ09-_"));
     assert!(!is_token("") && !is_token("a/b") && !is_token("..") && !is_token(&"a".repeat(257)));
+}
+
+#[test]
+fn records_of_the_dns() {
+    let record = |name: &str| {
+        let (token, identifier) = ("tok".to_owned(), Identifier::Dns(name.to_owned()));
+        Challenge { token, authorization: "tok.thumb".to_owned(), identifier }.record()
+    };
+    let text = "sYAwVrqDtVOuJZvAHurSAYPoEt5fFV_C4bdSOOW-o5Y".to_owned();
+    assert_eq!(record("a.test"), ("_acme-challenge.a.test.".to_owned(), text.clone()));
+    assert_eq!(record("*.a.test"), ("_acme-challenge.a.test.".to_owned(), text));
+}
+
+#[test]
+fn wildcards_are_ordered() {
+    let wild = |path: &str, mut received: IssuerResponse| {
+        if path == "authz" {
+            let text = String::from_utf8(received.body).unwrap();
+            let text = text.replace("\"identifier\"", "\"wildcard\":true,\"identifier\"");
+            received.body = text.into_bytes();
+        }
+        received
+    };
+    // Only the name itself was ordered.
+    let refused = run(order(|_| {}), wild).unwrap_err().text;
+    assert_eq!(refused, "the issuer asks about \"*.a.test\", which is not ordered");
+    let (mut order, now) = order(|_| {});
+    order.identifiers = vec![Identifier::Dns("*.a.test".to_owned())];
+    assert!(run((order, now), wild).is_ok());
+}
+
+#[test]
+fn slow_publication_prolongs_an_order() {
+    let (order, now) = order(|settings| settings.publishing = Duration::from_secs(600));
+    assert_eq!(order.deadline, now + ORDER_TIME_MAX + Duration::from_secs(600));
 }

@@ -5,15 +5,17 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use nowait_acme::{Algorithm, ExternalAccount, Identifier, from_base64url};
-use nowait_conf::{Contents, Cx, Diagnostic, Node, Word};
+use nowait_conf::{Contents, Cx, Diagnostic, Msec, Node, Value, Word};
 use nowait_front::servers::ServerName;
 use nowait_front::tls::files::{self, Passwords};
 use nowait_front::tls::https::{Https, Url};
 use nowait_http::conf::uri_scope::ServerNames;
 use nowait_http::slots::Key;
 
+use super::dns_hook::DnsHook;
 use super::state::{AccountKey, Certificate, ChallengeKind, Issuer, IssuerState, Issuers};
 
 nowait_conf::rows! {
@@ -26,10 +28,19 @@ nowait_conf::rows! {
     ///   the account, with its size in bits (default `ecdsa:256`), or a file with a key.
     /// * `contact url ...;`: where the issuer may send messages. `mailto:` is added to plain addresses. May
     ///   be repeated.
-    /// * `challenge http-01 | tls-alpn-01;`: how to prove control of the names (default `http-01`). With
+    /// * `challenge http-01 | tls-alpn-01 | dns-01;`: how to prove control of the names (default `http-01`). With
     ///   `http-01` (or `http`), the issuer requests a file from port 80. With `tls-alpn-01` (or `tls-alpn`),
     ///   it makes a TLS handshake on port 443; every listening socket with `ssl` answers, in `http` and
-    ///   `stream`.
+    ///   `stream`. With `dns-01` (or `dns`), it looks for a record in the DNS, which `dns_hook` publishes:
+    ///   no port has to be open, and wildcards can be proved, but no addresses.
+    /// * `dns_hook program [argument ...];`: the program that publishes records for `dns-01`, and removes
+    ///   them. It is called as lego's provider `exec` calls its programs: with the arguments, then `present`
+    ///   or `cleanup`, the record's name (`_acme-challenge.example.org.`), and its text. The type is TXT; a
+    ///   record of the same name with another text must stay. The program runs as the server's user, has 120
+    ///   seconds, and must exit with 0; otherwise, the error log shows the end of its output. Its
+    ///   environment has `PATH` and what `env` keeps. Relative paths are below the prefix.
+    /// * `dns_propagation_delay time;`: the time from the end of `dns_hook` until the issuer is asked to look
+    ///   (default `60s`): as long as the slowest of the zone's servers needs.
     /// * `external_account_key id file | data:key;`: binds the account to one that exists at the issuer, by
     ///   a key in base64url.
     /// * `profile name [require];`: the profile of the certificates. Without `require`, it is left out if
@@ -53,8 +64,8 @@ nowait_conf::rows! {
     /// the `resolver` of `http`, or as the system does.
     block "acme_issuer" => acme_issuer, in HTTP, take exactly(1), args "name { ... }";
     /// Obtains the server's certificate from this issuer, for the given names and addresses (default: those
-    /// of `server_name`). Wildcards and regular expressions are refused, because neither challenge can prove
-    /// them; `.example.org` counts as `example.org`. `key` is the kind of the private key, with its size in
+    /// of `server_name`). Wildcards at the beginning (`*.example.org`) need the challenge `dns-01`, because no
+    /// other can prove them, and regular expressions are refused; `.example.org` counts as `example.org`. `key` is the kind of the private key, with its size in
     /// bits (default `ecdsa:256`).
     ///
     /// The certificate is ordered at the start. It is renewed when the issuer suggests (RFC 9773), otherwise
@@ -65,6 +76,12 @@ nowait_conf::rows! {
     /// Accepted for compatibility, without effect: certificates and challenges need no shared memory.
     "acme_shared_zone" => acme_shared_zone, in HTTP, take exactly(1), args "zone=name:size";
 }
+
+/// The default of `dns_propagation_delay`.
+const PROPAGATION: Duration = Duration::from_secs(60);
+
+/// The longest `dns_propagation_delay`.
+const PROPAGATION_MAX: Duration = Duration::from_secs(3600);
 
 /// The number of a server's certificate.
 pub static NUMBER: Key<usize> = Key::new();
@@ -107,6 +124,23 @@ impl UnresolvedIssuers {
                 certificates.push(Certificate::default());
                 continue;
             };
+            let is_dns = issuers[issuer].challenge == ChallengeKind::Dns;
+            for identifier in &one.identifiers {
+                let (error, hint) = match identifier {
+                    Identifier::Dns(name) if name.starts_with("*.") && !is_dns => (
+                        "wildcards can't be proved by http-01 or tls-alpn-01",
+                        "name the complete names, or use the challenge dns-01",
+                    ),
+                    Identifier::Ip(_) if is_dns => (
+                        "addresses can't be proved by dns-01",
+                        "use an issuer with the challenge http-01 or tls-alpn-01",
+                    ),
+                    _ => continue,
+                };
+                let value = identifier.value();
+                let error = Diagnostic::emerg(format!("{error}: \"{value}\""));
+                cx.report(error.at(one.at).hint(hint));
+            }
             certificates.push(Certificate::new(issuer, one.identifiers, one.algorithm));
         }
         Issuers { all: issuers, certificates }
@@ -158,16 +192,17 @@ fn identifier(text: &[u8]) -> Result<Identifier, &'static str> {
     if let Ok(ip) = bare.parse::<IpAddr>() {
         return Ok(Identifier::Ip(ip));
     }
-    if text.contains('*') {
-        return Err(
-            "wildcards can't be proved by http-01 or tls-alpn-01: certificates need complete names",
-        );
+    let below = text.strip_prefix("*.");
+    let name = below.unwrap_or(text);
+    if name.contains('*') || below.is_some_and(|below| !below.contains('.')) {
+        return Err("a wildcard in a certificate stands for the first of three labels or more, \
+                    such as *.example.org");
     }
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
             && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
     };
-    match text.len() <= 253 && text.split('.').all(is_label) {
+    match text.len() <= 253 && name.split('.').all(is_label) {
         true => Ok(Identifier::Dns(text.to_ascii_lowercase())),
         false => Err("invalid name for a certificate"),
     }
@@ -239,6 +274,8 @@ fn acme_issuer(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         preferred_chain: None,
         common_name: false,
         challenge: ChallengeKind::Http,
+        dns_hook: None,
+        dns_propagation_delay: PROPAGATION,
         checks_names: false,
         state_path: Some(default_path),
         https: None,
@@ -253,6 +290,11 @@ fn acme_issuer(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         return Err(node
             .error(format!("acme_issuer \"{name}\" has no \"uri\""))
             .hint("add the URL of its directory: uri https://...;"));
+    }
+    if issuer.challenge == ChallengeKind::Dns && issuer.dns_hook.is_none() {
+        return Err(node
+            .error(format!("acme_issuer \"{name}\" has no \"dns_hook\""))
+            .hint("name the program that publishes records: dns_hook /path/of/the/program;"));
     }
     let https = Https::new(cx, trusted.as_ref(), verifies);
     issuer.https = Some(https.map_err(|error| error.or_at(node.name.span))?);
@@ -272,7 +314,7 @@ fn setting(
         b"accept_terms_of_service" => (0, 0),
         b"external_account_key" => (2, 2),
         b"profile" => (1, 2),
-        b"contact" => (1, usize::MAX),
+        b"contact" | b"dns_hook" => (1, usize::MAX),
         _ => (1, 1),
     };
     if !(least..=most).contains(&entry.args.len()) {
@@ -312,16 +354,30 @@ fn setting(
             issuer.challenge = match &word.text[..] {
                 b"http-01" | b"http" => ChallengeKind::Http,
                 b"tls-alpn-01" | b"tls-alpn" => ChallengeKind::TlsAlpn,
-                b"dns-01" | b"dns" => {
-                    let error =
-                        word.error("dns-01 is not supported: it needs access to a DNS server");
-                    return Err(error.expected("http-01 or tls-alpn-01"));
-                }
+                b"dns-01" | b"dns" => ChallengeKind::Dns,
                 _ => {
                     let error = word.error(format!("unsupported challenge \"{word}\""));
-                    return Err(error.expected("http-01 or tls-alpn-01"));
+                    return Err(error.expected("http-01, tls-alpn-01 or dns-01"));
                 }
             };
+        }
+        b"dns_hook" => {
+            let (program, arguments) =
+                entry.args.split_first().ok_or_else(|| entry.arity_error())?;
+            let text = |word: &Word| word.to_str().map(str::to_owned);
+            let full = cx.paths().full(program.to_str()?.as_bytes());
+            issuer.dns_hook = Some(DnsHook {
+                program: String::from_utf8_lossy(&full).into_owned(),
+                arguments: arguments.iter().map(text).collect::<Result<_, _>>()?,
+            });
+        }
+        b"dns_propagation_delay" => {
+            let word = first()?;
+            let time = Msec::from_word(&word.text).ok().map(Msec::duration);
+            let time = time.filter(|time| *time <= PROPAGATION_MAX).ok_or_else(|| {
+                word.error(format!("invalid time \"{word}\"")).expected("a time up to 1h")
+            })?;
+            issuer.dns_propagation_delay = time;
         }
         b"external_account_key" => {
             let (kid, file) = (&entry.args[0], &entry.args[1]);
@@ -372,10 +428,25 @@ mod tests {
         let dns = |name: &str| Ok(Identifier::Dns(name.to_owned()));
         assert_eq!(identifier(b"Example.org"), dns("example.org"));
         assert_eq!(identifier(b"xn--mnchen-3ya.example"), dns("xn--mnchen-3ya.example"));
+        assert_eq!(identifier(b"*.Example.org"), dns("*.example.org"));
         assert_eq!(identifier(b"[::1]"), Ok(Identifier::Ip("::1".parse().unwrap())));
         assert_eq!(identifier(b"192.0.2.1"), Ok(Identifier::Ip("192.0.2.1".parse().unwrap())));
-        for bad in ["", "*.example.org", "www.*", "a..b", "a/b", "a b", "~x", "../x", "ä.example"]
-        {
+        for bad in [
+            "",
+            "*",
+            "*.",
+            "*.test",
+            "*.*.example.org",
+            "a.*.example.org",
+            "*a.example.org",
+            "www.*",
+            "a..b",
+            "a/b",
+            "a b",
+            "~x",
+            "../x",
+            "ä.example",
+        ] {
             assert!(identifier(bad.as_bytes()).is_err(), "{bad}");
         }
     }

@@ -5,6 +5,7 @@
 //! TLS in `nowait_front::tls::validation`), also those of other instances ([`responses`]), and offer the certificates, which reloads keep ([`state`]).
 
 mod conf;
+mod dns_hook;
 mod issuer_task;
 mod name_check;
 mod orders;

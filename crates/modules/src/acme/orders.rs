@@ -2,6 +2,8 @@
 //!
 //! Called by the issuer's task alone. Keys and signatures are made in a pool.
 
+use std::time::Duration;
+
 use nowait_acme::{
     BODY_BYTES_MAX, CertificateRequest, Challenge, Identifier, IssueError, IssuerResponse,
     NextAction, Order, OrderSettings, PrivateKey, Renewal, Validation, Validity, renewal_id,
@@ -15,6 +17,7 @@ use nowait_runtime::pool::{Class, Op};
 use nowait_runtime::{now, sleep};
 use zeroize::Zeroizing;
 
+use super::dns_hook::{self, HookAction, TxtRecord};
 use super::issuer_task::wall;
 use super::responses;
 use super::state::{
@@ -40,7 +43,8 @@ pub fn pair(
 ) -> Result<(CertifiedKey, String), String> {
     let read = https::pair(text.as_bytes())?;
     let mut names = certificate.identifiers.iter().map(Identifier::value);
-    if let Some(lacking) = names.find(|name| !read.is_for(name)) {
+    // A certificate for a wildcard is for each name below.
+    if let Some(lacking) = names.find(|name| !read.is_for(&name.replacen('*', "any", 1))) {
         return Err(format!("the certificate is not for {lacking}"));
     }
     let facts = read.facts;
@@ -105,6 +109,8 @@ impl OrderContext<'_> {
         let account = self.account().await.map_err(failure)?;
         let (order, key) = self.begin(certificate, &account, replaces).await.map_err(failure)?;
         self.state.clean(responses::PREFIX).await;
+        // Of an order that a reload has ended.
+        self.remove_records().await;
         let mut published = PublishedChallenges::new(&self.issuer.shared);
         let carried_out = self.carry_out(order, &mut published).await;
         self.withdraw(published).await;
@@ -191,6 +197,12 @@ impl OrderContext<'_> {
             external: issuer.external.clone(),
             profile: issuer.profile.clone(),
             challenge: issuer.challenge.name(),
+            publishing: match issuer.challenge {
+                ChallengeKind::Dns => {
+                    issuer.dns_propagation_delay.saturating_add(dns_hook::TIME_MAX)
+                }
+                ChallengeKind::Http | ChallengeKind::TlsAlpn => Duration::ZERO,
+            },
             wants_alternates: issuer.preferred_chain.is_some(),
             replaces,
         };
@@ -270,8 +282,47 @@ impl OrderContext<'_> {
                 let (proof, name) = self.compute(make).await??;
                 published.validation(proof.publish(name).map_err(|error| error.to_string())?);
             }
+            ChallengeKind::Dns => self.publish_record(&challenge).await?,
         }
         Ok(())
+    }
+
+    /// Publishes the answer to a challenge `dns-01`, and waits until it is visible everywhere.
+    async fn publish_record(&self, challenge: &Challenge) -> Result<(), String> {
+        let Issuer { name: issuer, dns_propagation_delay: delay, .. } = self.issuer;
+        let (name, value) = challenge.record();
+        let record = TxtRecord { name, value };
+        // Even a program that fails may have published it.
+        self.issuer.shared.hook.add(record.clone());
+        self.run_hook(HookAction::Present, &record).await?;
+        let TxtRecord { name, value } = record;
+        let text = format_args!(
+            "TXT record \"{value}\" of {name} is published, the issuer is asked for it in {} s, \
+             issuer \"{issuer}\"",
+            delay.as_secs()
+        );
+        self.current().logs.error(Level::Notice, text);
+        sleep(*delay).await;
+        Ok(())
+    }
+
+    /// Removes the records of challenges `dns-01`.
+    async fn remove_records(&self) {
+        let state = &self.issuer.shared.hook;
+        while let Some(record) = state.next_to_remove() {
+            if let Err(why) = self.run_hook(HookAction::Cleanup, &record).await {
+                let (name, issuer) = (&record.name, &self.issuer.name);
+                let text =
+                    format_args!("{why}; the TXT record of {name} may remain, issuer \"{issuer}\"");
+                self.current().logs.error(Level::Warn, text);
+            }
+            state.removed(&record);
+        }
+    }
+
+    async fn run_hook(&self, action: HookAction, record: &TxtRecord) -> Result<(), String> {
+        let Some(hook) = &self.issuer.dns_hook else { return Ok(()) };
+        hook.run(&self.issuer.shared.hook, self.current().compute_pool(), action, record).await
     }
 
     /// Publishes the answer to a challenge `http-01`, for other instances, too.
@@ -299,6 +350,7 @@ impl OrderContext<'_> {
             // The next order tries again.
             let _ = self.state.remove(&file).await;
         }
+        self.remove_records().await;
     }
 
     /// The preferred chain, after a check that it matches the order.

@@ -12,6 +12,8 @@ use nowait_front::tls::validation;
 use nowait_http::slots::Key;
 use sha1::{Digest, Sha1};
 
+use super::dns_hook::{DnsHook, HookState};
+
 /// Characters of the first identifier in a file name, such that the name with all suffixes has at most 255
 /// bytes.
 const NAME_MAX: usize = 200;
@@ -42,6 +44,10 @@ pub struct Issuer {
     pub preferred_chain: Option<String>,
     pub common_name: bool,
     pub challenge: ChallengeKind,
+    /// The program for `dns-01`.
+    pub dns_hook: Option<DnsHook>,
+    /// The time until a published record is visible everywhere.
+    pub dns_propagation_delay: Duration,
     /// Before a first order, the server checks that the names resolve to it.
     pub checks_names: bool,
     pub state_path: Option<Vec<u8>>,
@@ -57,6 +63,8 @@ pub enum ChallengeKind {
     Http,
     /// `tls-alpn-01`
     TlsAlpn,
+    /// `dns-01`
+    Dns,
 }
 
 impl ChallengeKind {
@@ -65,6 +73,7 @@ impl ChallengeKind {
         match self {
             Self::Http => "http-01",
             Self::TlsAlpn => "tls-alpn-01",
+            Self::Dns => "dns-01",
         }
     }
 }
@@ -104,7 +113,7 @@ impl Certificate {
         }
         let hash = HEXLOWER.encode(&hash.finalize()[..8]);
         let first = identifiers.first().map(Identifier::value).unwrap_or_default();
-        let first: String = first.chars().take(NAME_MAX).collect();
+        let first: String = first.replace('*', "_").chars().take(NAME_MAX).collect();
         Self { issuer, algorithm, file: format!("{first}-{hash}.pem"), identifiers }
     }
 
@@ -142,6 +151,8 @@ pub struct IssuerState {
     schedules: Mutex<BTreeMap<String, Schedule>>,
     /// Certificates that are in use and could not be written, by their file.
     unstored: Mutex<BTreeMap<String, WriteRetry>>,
+    /// The program for `dns-01`, and its records.
+    pub hook: Arc<HookState>,
 }
 
 /// The pause after a first failed write.

@@ -6,8 +6,11 @@
 //! ```text
 //! accepted, or passed on by `stream`
 //!   └ PROXY header ─ first bytes ─┬ TLS handshake ─ ALPN ─┬ Protocol::Http1 → http1::serve
-//!                                 └ preface ──────────────┴ Protocol::Http2 → http2::serve
+//!                                 └ plain: preface? ──────┴ Protocol::Http2 → http2::serve
 //! ```
+//!
+//! [`handshake`] chooses the server whose certificate and protocols count. HTTP/3 begins elsewhere: ALPN is a part
+//! of QUIC's handshake, and `http3` tells its versions apart.
 //!
 //! A connection that another worker has served comes here, too: its first bytes are its next request.
 

@@ -474,8 +474,8 @@ pub trait BodySource {
     /// The next piece; `None` after the last one. Called only after the previous piece was sent.
     ///
     /// # Errors
-    /// [`BodyError`] when the body can't be completed; the connection is then cut, so that the
-    /// client can tell.
+    /// [`BodyError`] when the body can't be completed; the connection or stream is then cut, so that the client can
+    /// tell. It can't where the end of the connection is the end of the body: HTTP/1.0 without a length.
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Part>, BodyError>>;
 
     /// The next piece in a pipe of the kernel, for a user that never looks at the bytes, and sends them on a

@@ -1,5 +1,5 @@
-//! Looking a response up: by its key, by the variant that the request selects, and whether it may
-//! be used. Called by [`super::serve`].
+//! Looking a response up: by its key, by the variant that the request selects, and whether it is fresh or stale
+//! (`judge`). Called by [`super::serve`].
 
 use std::rc::Rc;
 
@@ -219,7 +219,7 @@ impl CacheRequest<'_> {
         self.main.variant(&vary::distinction(vary, fields.into_iter(), form))
     }
 
-    /// Whether a stored response may be used.
+    /// Whether a stored response is fresh, or how stale it is.
     pub(super) fn judge(&mut self, head: &ObjectHead, meta: &Meta, soft_purged: bool) -> Freshness {
         let state = &head.state;
         let now = self.now;

@@ -1,6 +1,6 @@
 //! Caching of responses: nginx's rules, and with `proxy_cache_rfc9111 on;` RFC 9111 in full.
 //!
-//! Protocol modules call [`begin`] and [`finish`] instead of the engine when a cache is configured. The
+//! The handler of backends calls [`begin`] and [`finish`] instead of the engine when a cache is configured. The
 //! `nowait-caching` crate has the rules: which responses may be stored, how long they are valid, and
 //! which requests they answer. The `nowait-cache` crate decides where objects are stored and how files
 //! are reached. This module leads a request through both.

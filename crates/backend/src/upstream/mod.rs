@@ -2,7 +2,7 @@
 //!
 //! The handler of backends ([`crate`]) creates a [`Tries`] from a [`CodecFactory`], whose
 //! codecs implement a protocol without sockets, [`Settings`] from the protocol's own directives, and
-//! a [`UpstreamTarget`]. It receives the head of the response and an [`UpstreamBody`], convert the head to
+//! an [`UpstreamTarget`]. It receives the head of the response and an [`UpstreamBody`], converts the head to
 //! the client's, and the rest to its [`Body`](nowait_http::response::Body). The engine handles sockets,
 //! times, buffers and temporary files, but no protocol. nginx: `ngx_http_upstream.c`,
 //! `ngx_event_pipe.c`.

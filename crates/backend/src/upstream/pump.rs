@@ -4,7 +4,8 @@
 //! The client's side ([`Ahead`]) takes from the queue between them. While it keeps up, pieces are
 //! large and stay in memory. When it does not, memory holds at most `buffers`, and the rest goes to
 //! the file in steps of `temp_file_write_size`, through the location's pool. A client that catches up
-//! with a write in progress is served from memory, and does not wait for the disk. A client that gets the
+//! with a write in progress is served from memory, and does not wait for the disk. If the upstream server breaks off, the
+//! client gets what has come, then the error, with which the front end cuts the response. A client that gets the
 //! bytes as they are receives them itself, through a pipe, until it does not keep up. nginx:
 //! `ngx_event_pipe.c`.
 

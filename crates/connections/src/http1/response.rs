@@ -266,7 +266,8 @@ impl<'a> Http1Response<'a> {
         }
     }
 
-    /// Sends the available part of a response that can't be completed, so that the client detects the cut.
+    /// Sends the available part of a response that can't be completed. Unless the end of the connection ends its body
+    /// (HTTP/1.0), the client detects the cut.
     pub(super) async fn flush_cut(&mut self, request: &Request) {
         let _ = self.flush(request.send_timeout()).await;
     }

@@ -1,5 +1,6 @@
 //! Resident files: small files in use are kept in memory, together with the directories, links and names
-//! that led to them, and are served without a system call on the file.
+//! that led to them, and are served without a system call on the file. `look_up` decides on the loop, `admit` has a
+//! thread of the location's pool read; the HTTP server calls them for every file.
 //!
 //! An entry is the result of a path's look-up: a small file with its content, another file with its
 //! metadata, or none. The kernel reports everything that could change that ([`changes`]), so an

@@ -133,7 +133,7 @@ fn the_network_of_a_client() {
             ("", "127.0.0.0/24"),
         ] {
             let mut connection = server.client();
-            connection.send(&format!("GET / HTTP/1.1\r\nHost: x\r\nX-Real-IP: {client}\r\n\r\n"));
+            connection.send(format!("GET / HTTP/1.1\r\nHost: x\r\nX-Real-IP: {client}\r\n\r\n"));
             assert_eq!(connection.response().text(), network, "{client}");
         }
     });

@@ -69,6 +69,7 @@ const LOCATIONS: &str = "
 const HTTP: &str = "
     sendfile on;
     resident_files off;
+    read_cache auto;
     server { listen 127.0.0.1:%%PORT%%; root %%DISK%%; LOCATIONS }
     server { listen 127.0.0.1:%%PORT_1%%; http2 on; root %%DISK%%; LOCATIONS }
     ssl_certificate 'data:CERTIFICATE';

@@ -41,7 +41,7 @@ nowait_conf::directives! {
     /// downloads, crawlers and backups that read much data once don't displace the data in use; files of
     /// up to 64 KB always stay. With `off`, a read leaves nothing that was not there before. With `on`, the
     /// kernel alone decides, as in nginx. Applies to hits of a cache, too. An extension of Nowait.
-    read_cache: ReadCacheConf = "auto", in HTTP | SERVER | LOCATION, args "on | off | auto";
+    read_cache: ReadCacheConf = "on", in HTTP | SERVER | LOCATION, args "on | off | auto";
     /// Number and size of the buffers for reading a file if `sendfile` is not used.
     output_buffers: Buffers = "2 32k", in HTTP | SERVER | LOCATION, args "number size";
     /// Controls whether files are sent with an `ETag`: modification time and size in hexadecimal,

@@ -4,7 +4,7 @@
 //! The input is a list of responses, separated by zeros; one that begins with `!` is a refusal.
 #![no_main]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
 use nowait_acme::{
@@ -30,7 +30,8 @@ fuzz_target!(|data: &[u8]| {
         accepts_terms: true,
         external: None,
         profile: Some(("short".to_owned(), false)),
-        challenge: "http-01",
+        challenge: if data.len() % 2 == 0 { "http-01" } else { "dns-01" },
+        publishing: Duration::from_secs(60),
         wants_alternates: true,
         replaces: Some("a.b".to_owned()),
     };

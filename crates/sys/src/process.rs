@@ -176,6 +176,17 @@ pub fn kill(pid: u32, signal: nix::sys::signal::Signal) -> io::Result<()> {
     Ok(nix::sys::signal::kill(Pid::from_raw(pid), signal)?)
 }
 
+/// Ends all processes of a group (`SIGKILL`), by the number of its leader.
+///
+/// # Errors
+/// `ESRCH` when there is no such group, `EPERM` when none of its processes may be ended.
+pub fn kill_group(leader: u32) -> io::Result<()> {
+    // The group 1 would be every process.
+    let leader = i32::try_from(leader).ok().filter(|leader| *leader > 1);
+    let leader = leader.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+    Ok(nix::sys::signal::killpg(Pid::from_raw(leader), nix::sys::signal::Signal::SIGKILL)?)
+}
+
 /// Whether a process with this id exists, whichever user it belongs to.
 pub fn is_alive(pid: u32) -> bool {
     match i32::try_from(pid) {
@@ -299,6 +310,9 @@ mod tests {
         for pid in [0, u32::MAX] {
             let error = kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
+        }
+        for leader in [0, 1, u32::MAX] {
+            assert_eq!(kill_group(leader).unwrap_err().raw_os_error(), Some(libc::ESRCH));
         }
     }
 }

@@ -16,8 +16,15 @@ const ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 /// `dNSName` of `GeneralName`.
 const DNS_NAME: u8 = 0x82;
 
-/// Whether a certificate is for this name or address, by the names in its extensions.
+/// Whether a certificate is for this name or address, by the names in its extensions. A wildcard
+/// (`*.example.org`) has to be one of them.
 pub fn is_for(certificate: &CertificateDer<'_>, name: &str) -> bool {
+    if name.starts_with("*.") {
+        let certificate = Certificate::parse(certificate);
+        let names = certificate.and_then(|own| dns_names(own.extension(ALT_NAME)?));
+        return names
+            .is_some_and(|names| names.iter().any(|n| n.eq_ignore_ascii_case(name.as_bytes())));
+    }
     let Ok(name) = ServerName::try_from(name) else { return false };
     let certificate = EndEntityCert::try_from(certificate);
     certificate.is_ok_and(|certificate| certificate.verify_is_valid_for_subject_name(&name).is_ok())
@@ -54,20 +61,22 @@ fn names<'a>(certificate: &'a CertificateDer<'_>) -> Option<CertificateNames<'a>
         }
     }
     let has_dns = match certificate.extension(ALT_NAME) {
-        Some(names) => has_dns_names(names)?,
+        Some(names) => !dns_names(names)?.is_empty(),
         None => false,
     };
     Some(CertificateNames { common, has_dns })
 }
 
-fn has_dns_names(names: &[u8]) -> Option<bool> {
+fn dns_names(names: &[u8]) -> Option<Vec<&[u8]>> {
     let mut names = DerReader::new(names).enter(SEQUENCE)?;
+    let mut found = Vec::new();
     while !names.is_empty() {
-        if names.next()?.tag == DNS_NAME {
-            return Some(true);
+        let name = names.next()?;
+        if name.tag == DNS_NAME {
+            found.push(name.contents);
         }
     }
-    Some(false)
+    Some(found)
 }
 
 /// Whether a name fits a pattern, whose first label may be an asterisk.
@@ -110,6 +119,17 @@ mod tests {
         assert!(!is_for(&certificate("example.com", &["example.org"]), "example.com"));
         // An address is no DNS name.
         assert!(is_for(&certificate("example.com", &["127.0.0.1"]), "example.com"));
+    }
+
+    #[test]
+    fn a_wildcard_must_be_there_itself() {
+        let wild = certificate("", &["a.test", "*.Example.com"]);
+        assert!(super::is_for(&wild, "*.example.com") && super::is_for(&wild, "b.example.com"));
+        for other in ["*.test", "*.a.test", "*.b.example.com", "*.com"] {
+            assert!(!super::is_for(&wild, other), "{other}");
+        }
+        let plain = certificate("*.example.com", &["any.example.com"]);
+        assert!(!super::is_for(&plain, "*.example.com"));
     }
 
     #[test]

@@ -149,6 +149,28 @@ fn acme_certificates_need_names_and_issuers() {
         (dns, "acme_certificate a 192.0.2.1;", "addresses can't be proved by dns-01"),
         (no_hook, "acme_certificate a a.test;", "acme_issuer \"a\" has no \"dns_hook\""),
         ("dns_hook;", "acme_certificate a a.test;", "invalid number of arguments in \"dns_hook\""),
+        (
+            "challenge dns; dns_hook /bin/true; dns_hook /bin/true;",
+            "acme_certificate a a.test;",
+            "\"dns_hook\" directive is duplicate",
+        ),
+        // Warnings, next to the error that there is no URI.
+        (
+            "dns_hook /bin/true;",
+            "acme_certificate a a.test;",
+            "\"dns_hook\" has no effect with the challenge http-01",
+        ),
+        (
+            "dns_hook nowhere/hook;",
+            "acme_certificate a a.test;",
+            "nowhere/hook\" of \"dns_hook\" can't be used (2: No such file or directory)",
+        ),
+        (
+            "dns_hook ca.pem;",
+            "acme_certificate a a.test;",
+            "ca.pem\" of \"dns_hook\" is not executable",
+        ),
+        ("dns_hook /;", "acme_certificate a a.test;", "\"/\" of \"dns_hook\" is not a file"),
         ("dns_propagation_delay 2h;", "acme_certificate a a.test;", "^ expected a time up to 1h"),
         ("challenge x;", "acme_certificate a a.test;", "unsupported challenge \"x\""),
         ("foo bar;", "acme_certificate a a.test;", "unknown directive \"foo\" in \"acme_issuer\""),

@@ -36,9 +36,10 @@ nowait_conf::rows! {
     /// * `dns_hook program [argument ...];`: the program that publishes records for `dns-01`, and removes
     ///   them. It is called as lego's provider `exec` calls its programs: with the arguments, then `present`
     ///   or `cleanup`, the record's name (`_acme-challenge.example.org.`), and its text. The type is TXT; a
-    ///   record of the same name with another text must stay. The program runs as the server's user, has 120
-    ///   seconds, and must exit with 0; otherwise, the error log shows the end of its output. Its
-    ///   environment has `PATH` and what `env` keeps. Relative paths are below the prefix.
+    ///   record of the same name with another text must stay. The program runs as the server's user,
+    ///   can't gain privileges (by `sudo`, for example), has 120 seconds, and must exit with 0; otherwise, the
+    ///   error log shows the end of its output. After this time, it is ended with all programs that it has
+    ///   started. Its environment has `PATH` and what `env` keeps. Relative paths are below the prefix.
     /// * `dns_propagation_delay time;`: the time from the end of `dns_hook` until the issuer is asked to look
     ///   (default `60s`): as long as the slowest of the zone's servers needs.
     /// * `external_account_key id file | data:key;`: binds the account to one that exists at the issuer, by
@@ -244,6 +245,14 @@ fn acme_shared_zone(_cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
     }
 }
 
+/// Warns of a program that can't be run.
+fn warn_of_program(cx: &mut Cx<'_>, word: &Word, path: &[u8]) {
+    let Some(why) = DnsHook::problem(path) else { return };
+    let path = String::from_utf8_lossy(path);
+    let warning = Diagnostic::warn(format!("the program \"{path}\" of \"dns_hook\" {why}"));
+    cx.report(warning.at(word.span).hint("without it, no certificate is ordered"));
+}
+
 /// `on` or `off`.
 fn switch(word: &Word) -> Result<bool, Diagnostic> {
     match &word.text[..] {
@@ -282,9 +291,17 @@ fn acme_issuer(cx: &mut Cx<'_>, node: &Node) -> Result<(), Diagnostic> {
         shared: Arc::new(IssuerState::default()),
     };
     let (mut trusted, mut verifies) = (None, true);
-    for entry in cx.entries(node) {
+    let entries = cx.entries(node);
+    for entry in &entries {
         let read = setting(cx, &mut issuer, (&mut trusted, &mut verifies), entry);
         cx.accept(read);
+    }
+    let hook = entries.iter().find(|entry| entry.name == *"dns_hook");
+    if let Some(hook) = hook.filter(|_| issuer.challenge != ChallengeKind::Dns) {
+        let challenge = issuer.challenge.name();
+        let text = format!("\"dns_hook\" has no effect with the challenge {challenge}");
+        let warning = Diagnostic::warn(text).at(hook.name.span);
+        cx.report(warning.hint("add \"challenge dns-01;\", or remove dns_hook"));
     }
     if issuer.uri.is_empty() {
         return Err(node
@@ -362,10 +379,14 @@ fn setting(
             };
         }
         b"dns_hook" => {
+            if issuer.dns_hook.is_some() {
+                return Err(entry.name.error("\"dns_hook\" directive is duplicate"));
+            }
             let (program, arguments) =
                 entry.args.split_first().ok_or_else(|| entry.arity_error())?;
             let text = |word: &Word| word.to_str().map(str::to_owned);
             let full = cx.paths().full(program.to_str()?.as_bytes());
+            warn_of_program(cx, program, &full);
             issuer.dns_hook = Some(DnsHook {
                 program: String::from_utf8_lossy(&full).into_owned(),
                 arguments: arguments.iter().map(text).collect::<Result<_, _>>()?,

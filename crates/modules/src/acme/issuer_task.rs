@@ -125,6 +125,7 @@ impl IssuerTask {
                 self.log(Level::Notice, format_args!("certificate for {name} valid until {until}"));
             }
         }
+        self.ordering().end_left().await;
         loop {
             let mut pause = LOOK;
             for certificate in &own {

@@ -43,8 +43,7 @@ pub fn pair(
 ) -> Result<(CertifiedKey, String), String> {
     let read = https::pair(text.as_bytes())?;
     let mut names = certificate.identifiers.iter().map(Identifier::value);
-    // A certificate for a wildcard is for each name below.
-    if let Some(lacking) = names.find(|name| !read.is_for(&name.replacen('*', "any", 1))) {
+    if let Some(lacking) = names.find(|name| !read.is_for(name)) {
         return Err(format!("the certificate is not for {lacking}"));
     }
     let facts = read.facts;
@@ -109,8 +108,6 @@ impl OrderContext<'_> {
         let account = self.account().await.map_err(failure)?;
         let (order, key) = self.begin(certificate, &account, replaces).await.map_err(failure)?;
         self.state.clean(responses::PREFIX).await;
-        // Of an order that a reload has ended.
-        self.remove_records().await;
         let mut published = PublishedChallenges::new(&self.issuer.shared);
         let carried_out = self.carry_out(order, &mut published).await;
         self.withdraw(published).await;
@@ -306,6 +303,22 @@ impl OrderContext<'_> {
         Ok(())
     }
 
+    /// Ends what is left of an order that a reload has ended: the program, then its records.
+    pub async fn end_left(&self) {
+        let hook = &self.issuer.shared.hook;
+        if hook.next_to_remove().is_none() {
+            return;
+        }
+        if let Err(why) = hook.end_left(self.current().compute_pool()).await {
+            let issuer = &self.issuer.name;
+            let text = format_args!(
+                "the program of dns_hook is not ended yet: {why}, issuer \"{issuer}\""
+            );
+            self.current().logs.error(Level::Warn, text);
+        }
+        self.remove_records().await;
+    }
+
     /// Removes the records of challenges `dns-01`.
     async fn remove_records(&self) {
         let state = &self.issuer.shared.hook;
@@ -321,7 +334,9 @@ impl OrderContext<'_> {
     }
 
     async fn run_hook(&self, action: HookAction, record: &TxtRecord) -> Result<(), String> {
-        let Some(hook) = &self.issuer.dns_hook else { return Ok(()) };
+        let Some(hook) = &self.issuer.dns_hook else {
+            return Err("the issuer has no dns_hook any more".to_owned());
+        };
         hook.run(&self.issuer.shared.hook, self.current().compute_pool(), action, record).await
     }
 

@@ -55,7 +55,11 @@ fn monitoring() {
              \x20   upstream u { zone u 64k; server 127.0.0.1:1; }\n\
              \x20   server {\n        listen %%PORT%%; location /u { proxy_cache a; proxy_pass http://u; }",
         );
-    let server = with(example(&text).file("srv/site/a", "a"));
+    let stream = format!(
+        "\nstream {{ server {{ listen 127.0.0.1:{}; status_zone sessions; return ok; }} }}\n",
+        free_port()
+    );
+    let server = with(example(&(text + &stream)).file("srv/site/a", "a"));
     assert_eq!(server.get("/a").text(), "a");
     // Not for the public.
     assert_eq!([server.get("/metrics").status, server.get("/status/").status], [404, 404]);

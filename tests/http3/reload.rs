@@ -83,7 +83,7 @@ fn connections_that_are_not_served_any_more_end() {
     let slow = "location /slow { limit_rate 500k; }";
     let at = |port: &str| block(slow).replace("%%PORT%%", port);
     let plain = "server { listen 127.0.0.1:%%PORT_2%%; http2 on; root %%DIR%%/html; }\n\
-                 server { listen 127.0.0.1:%%PORT_3%%; root %%DIR%%/html; }\n";
+                 server { listen 127.0.0.1:%%PORT_3%%; root %%DIR%%/html; location /slow { limit_rate 500k; } }\n";
     let builder = site(&format!("{}{}{plain}", at("%%PORT%%"), at("%%PORT_1%%")))
         .file("html/slow", pattern(500_000))
         .file("html/page", "page")
@@ -99,6 +99,9 @@ fn connections_that_are_not_served_any_more_end() {
         let mut http2 = Http2::to_port(server.port_n(2));
         let mut http1 = Client::to_port(server.port_n(3));
         assert_eq!((http2.get("/page").status, http1.get("/page").status), (200, 200));
+        let mut busy = Client::to_port(server.port_n(3));
+        busy.send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let begun = busy.read_some(1000);
         let slow = gone[0].open("GET", "/slow", &[], true);
         gone[0].until("a part", |http3| !http3.exchange(slow).body.is_empty());
         // Their addresses have gone, but requests in progress are served.
@@ -111,6 +114,9 @@ fn connections_that_are_not_served_any_more_end() {
         }
         http2.until_closed();
         http1.expect_closed();
+        // Its client could send another request, and would get no response.
+        let rest = busy.rest();
+        assert!([begun, rest].concat().ends_with(&pattern(500_000)[400_000..]));
         // HTTP/3 is switched off.
         for http3 in &mut kept {
             assert_eq!(http3.get("/page").text(), "page");

@@ -197,6 +197,11 @@ impl Connection {
             }
         }
     }
+
+    /// Whether the newest configuration listens on the address; `known`, which is that of a request, does.
+    pub(crate) fn is_still_served(&self, known: &Rc<Current>) -> bool {
+        self.all.is_current(known) || self.is_served_by(&self.all.current())
+    }
 }
 
 impl ConnectionHandle for Connection {
@@ -230,7 +235,7 @@ impl ConnectionHandle for Connection {
         self.virtual_servers(current).is_some()
     }
 
-    /// After a request, it ends by itself.
+    /// After a request, it ends by itself: see [`is_still_served`](Connection::is_still_served).
     fn dismiss(&self) {
         if Connection::waits(self).is_some() {
             self.hang_up();

@@ -135,6 +135,11 @@ impl Connections {
         self.current.borrow().clone()
     }
 
+    /// Whether this is the newest configuration.
+    pub(crate) fn is_current(&self, current: &Rc<Current>) -> bool {
+        Rc::ptr_eq(&self.current.borrow(), current)
+    }
+
     /// Makes this the newest configuration; requests in flight keep theirs. Connections that it does not
     /// serve end.
     pub fn set_current(self: &Rc<Self>, current: Rc<Current>) {

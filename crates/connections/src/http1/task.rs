@@ -137,11 +137,16 @@ async fn active(base: &Rc<Connection>) -> (AfterRequest, IdleTimeouts) {
             timeout: client.keepalive_timeout.timeout.duration(),
             keep: client.keepalive_min_timeout.duration(),
         };
+        let is_served = connection.is_still_served(request.current());
         memory.1 = Some(request);
         if next != AfterRequest::Idle {
             return (next, wait);
         }
         pipelined = !connection.input.borrow().is_empty();
+        // A reload during the response has removed the address: the next request would get no response.
+        if !is_served && !pipelined {
+            return (AfterRequest::Close, wait);
+        }
         if pipelined {
             served += 1;
             if served == PIPELINED_MAX {

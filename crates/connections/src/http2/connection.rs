@@ -112,6 +112,10 @@ impl Http2Connection {
         });
         let held: Weak<dyn ConnectionHandle> = Rc::<Self>::downgrade(&connection);
         connection.base.enter(held);
+        // A reload during the handshake may have switched the version off.
+        if !connection.is_served_by(&current) {
+            connection.dismiss();
+        }
         Some(connection)
     }
 

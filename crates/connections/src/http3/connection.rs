@@ -159,6 +159,10 @@ impl Http3Connection {
         });
         let held: Weak<dyn ConnectionHandle> = Rc::<Self>::downgrade(&connection);
         connection.listed.place.set(connection.all().enter(held));
+        // A reload during the handshake may have switched the version off.
+        if !connection.is_served_by(&current) {
+            connection.dismiss();
+        }
         Some(connection)
     }
 

@@ -190,7 +190,7 @@ impl Metric {
                 Ok(())
             }
             (b"path=", _) => {
-                self.path = Some(MetricPath::Exact(text().to_ascii_lowercase()));
+                self.path = Some(MetricPath::Exact(text()));
                 Ok(())
             }
             (b"type=", _) => {
@@ -211,7 +211,8 @@ impl Metric {
 impl MetricPath {
     fn is_match(&self, path: &str) -> bool {
         match self {
-            MetricPath::Exact(exact) => exact == path,
+            // As there.
+            MetricPath::Exact(exact) => exact.eq_ignore_ascii_case(path),
             // A match that takes too much effort is none.
             MetricPath::Regex(regex) => regex.is_match(path.as_bytes()).unwrap_or(false),
         }

@@ -134,7 +134,10 @@ static COMMON_LEVEL: AtomicU8 = AtomicU8::new(0);
 
 /// The level that all error logs of this process have in place of their own.
 pub fn common_level() -> Option<Level> {
-    Level::of_number(COMMON_LEVEL.load(Ordering::Relaxed))
+    match COMMON_LEVEL.load(Ordering::Relaxed) {
+        0 => None,
+        number => Level::of_number(number),
+    }
 }
 
 /// Gives all error logs of this process this level, or again their own, at once; returns the one before.

@@ -48,6 +48,9 @@ pub(crate) struct Keep {
     continues: bool,
 }
 
+/// How far the kernel reads ahead of a reader, at most: larger than the window of any common disk.
+const READ_AHEAD_BYTES: u64 = 16 << 20;
+
 impl Keep {
     const YES: Keep = Keep { keeps: true, continues: false };
 }
@@ -55,6 +58,9 @@ impl Keep {
 impl FileHandle {
     /// How `read_cache` applies to this file.
     fn read_cache(&self, io: &Io) -> ReadCache {
+        if io.read_cache == ReadCache::On {
+            return ReadCache::On;
+        }
         let is_cached = self.direct.is_none()
             && !self.mount.is_memory()
             && io.aio != Aio::Blocking
@@ -136,8 +142,15 @@ impl FileHandle {
                 result => return result,
             }
         }
-        let drops = !self.is_in_use(offset, len as u64)
-            && (keep.continues || residency::holds_any(self, offset, len as u64) != Some(true));
+        // What follows an uncached range was perhaps read ahead for the same reader; what read-ahead cannot have
+        // reached was there for others.
+        let beyond = offset.saturating_add(len as u64).saturating_add(READ_AHEAD_BYTES);
+        let holds = |offset, len| residency::holds_any(self, offset, len) == Some(true);
+        let is_of_others = match keep.continues {
+            true => beyond < self.size() && holds(beyond, 1),
+            false => holds(offset, len as u64),
+        };
+        let drops = !is_of_others && !self.is_in_use(offset, len as u64);
         let count = nowait_sys::fs::read_at(self.as_fd(), offset, len, buffer)?;
         recent::note_owner(self.id, offset, !drops);
         if drops {

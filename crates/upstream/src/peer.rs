@@ -373,7 +373,7 @@ impl Peer {
         let is_at_rest = self.is_healthy()
             && state.fails.load(Relaxed) == 0
             && state.recovering_since.load(Relaxed) == 0
-            && state.effective.load(Relaxed) >= i64::from(self.weight);
+            && state.effective.load(Relaxed) == i64::from(state.weight.load(Relaxed));
         if !is_at_rest {
             state.unsettle();
         }

@@ -2,6 +2,7 @@
 //! is chosen and loses the sum. Peers of weights 5, 1, 1 are chosen as `a a b a c a a`, not in
 //! blocks.
 
+use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::TierView;
@@ -68,8 +69,12 @@ impl TierView<'_> {
         }
         let effective = peer.state.effective.load(Relaxed);
         let gain = peer.scaled(effective, self.now);
-        if effective < i64::from(peer.weight) {
-            peer.state.effective.store(effective + 1, Relaxed);
+        // A request of an older configuration may know another weight: the state belongs to the newest.
+        let weight = i64::from(peer.state.weight.load(Relaxed));
+        match effective.cmp(&weight) {
+            Ordering::Less => peer.state.effective.store(effective + 1, Relaxed),
+            Ordering::Greater => peer.state.effective.store(weight, Relaxed),
+            Ordering::Equal => {}
         }
         peer.settle();
         Some(gain)

@@ -197,6 +197,18 @@ pub fn is_alive(pid: u32) -> bool {
     }
 }
 
+/// Whether a thread of the process waits in the kernel and can't be interrupted, as for a disk that does not
+/// answer (`proc_pid_stat(5)`, state `D`). False where `/proc` does not tell.
+pub fn waits_for_disk(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        let stat = std::fs::read(thread.path().join("stat")).unwrap_or_default();
+        // The name before it, in parentheses, may hold anything.
+        let name_end = stat.iter().rposition(|byte| *byte == b')');
+        name_end.is_some_and(|end| stat.get(end + 2) == Some(&b'D'))
+    })
+}
+
 /// Re-enables core dumps after a change of user (`PR_SET_DUMPABLE`).
 ///
 /// # Errors

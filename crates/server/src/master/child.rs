@@ -24,9 +24,16 @@ const LIVED_WELL: Duration = Duration::from_secs(5);
 /// A process that has closed its socket but lives on after this time is killed.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
-/// A process that was killed but lives on after this time waits for a disk in the kernel, possibly
+/// A process that was killed but lives on after this time, and waits for a disk in the kernel, may do so
 /// forever: the master continues without it.
 const STUCK_AFTER: Duration = Duration::from_secs(3);
+
+/// A process that was killed and does not wait for a disk gets more time: the machine is busy. The master looks
+/// at it again after this time,
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// and continues without it at last.
+const KILLED_MAX: Duration = Duration::from_secs(30);
 
 /// First pause before restarting a server process that died at once; it doubles each time.
 const RESTART_PAUSE: Duration = Duration::from_millis(100);
@@ -64,6 +71,8 @@ pub struct Child {
     alive: bool,
     /// When `KILL` was sent, or should have been, for the first time.
     killed_at: Option<Instant>,
+    /// How long after that the master looks whether it waits for a disk.
+    look_after: Duration,
 }
 
 /// Whether a server process gets a message.
@@ -90,7 +99,7 @@ impl Child {
     /// The time of the next measure to end the process.
     pub fn deadline(&self) -> Option<Instant> {
         match self.killed_at {
-            Some(at) => Some(at + STUCK_AFTER),
+            Some(at) => Some(at + self.look_after),
             None => self.silent_since.map(|since| since + SILENT_MAX),
         }
     }
@@ -100,9 +109,16 @@ impl Child {
         self.killed_at.is_none() && self.deadline().is_some_and(|at| at <= now)
     }
 
-    /// Whether even `KILL` did not end it in time.
-    fn is_stuck(&self, now: Instant) -> bool {
-        self.killed_at.is_some_and(|at| at + STUCK_AFTER <= now)
+    /// Whether even `KILL` did not end it in time, because it waits for a disk.
+    fn is_stuck(&mut self, now: Instant) -> bool {
+        let Some(at) = self.killed_at.filter(|at| *at + self.look_after <= now) else {
+            return false;
+        };
+        if at + KILLED_MAX <= now || process::waits_for_disk(self.pid()) {
+            return true;
+        }
+        self.look_after = now.duration_since(at) + LOOK_AGAIN;
+        false
     }
 
     /// The process ID (this process's own, for a thread).
@@ -265,6 +281,7 @@ impl Master {
             served: false,
             alive: false,
             killed_at: None,
+            look_after: STUCK_AFTER,
         };
         if forked {
             self.log.log(Level::Notice, format_args!("start worker process {}", child.pid()));
@@ -416,7 +433,7 @@ impl Master {
     /// Continues without processes that cannot be killed. They exist until their disk responds; the master
     /// does not depend on them.
     pub(super) fn leave_stuck(&mut self, now: Instant) -> ControlFlow<MasterExit> {
-        while let Some(index) = self.children.iter().position(|child| child.is_stuck(now)) {
+        while let Some(index) = self.children.iter_mut().position(|child| child.is_stuck(now)) {
             let child = self.children.remove(index);
             self.log.log(
                 Level::Alert,

@@ -108,7 +108,7 @@ pub struct Session {
     /// The decisions of limits.
     pub limits: SessionLimits,
     /// The destination of its connection at the end (`pass`).
-    pub pass_to: RefCell<Option<Address>>,
+    pub pass_to: RefCell<Option<Box<Address>>>,
     /// How many times its connection was handed over.
     pub passes: u8,
     /// The depth of the evaluation of variables that refer to others.

@@ -121,7 +121,7 @@ impl Worker {
             if let Some(to) = session.pass_to.take()
                 && let Some(directory) = directory.and_then(|directory| directory.upgrade())
             {
-                hand_over(session, to, &*directory);
+                hand_over(session, *to, &*directory);
             }
         }
     }

@@ -101,6 +101,6 @@ fn run(session: &Session, to: &PassTo) -> Status {
             }
         }
     };
-    session.pass_to.replace(Some(to));
+    session.pass_to.replace(Some(Box::new(to)));
     Status::Ok
 }

@@ -31,10 +31,12 @@ impl CacheRequest<'_> {
         status: Status,
         forward: Option<Forward>,
     ) -> Outcome {
-        self.note(status);
         let Object { inner: hit, decoded } = object;
         let length = hit.body_length();
-        if let Some(account) = &mut State::of(self.request).account {
+        // Once for both: it is looked up.
+        let state = State::of(self.request);
+        state.status = Some(status);
+        if let Some(account) = &mut state.account {
             // What was received from the origin is not served.
             account.origin = None;
             account.read = length;

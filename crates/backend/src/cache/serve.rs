@@ -113,7 +113,7 @@ pub fn begin(
         CacheUse::Serve => key(request, origin, conf),
     };
     let own = responses::own(request, &store);
-    State::of(request).enter(own);
+    State::of(request).enter(own, &key.text);
     let mut run = CacheRequest::new(request, origin, conf, store, key);
     if conf.bypass.any(run.request) {
         return Err(Unserved::Bypass(run.store, run.main));
@@ -285,7 +285,6 @@ impl<'a> CacheRequest<'a> {
         store: Arc<Store>,
         key: CacheKey,
     ) -> Self {
-        State::of(request).key = key.text.clone();
         let fixed = matches!(conf.zone, Zone::Fixed(_));
         let io = request.current().cache_io(request.location_id(), || request.io(), &store, fixed);
         let facts = match conf.strict {

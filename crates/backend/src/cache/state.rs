@@ -95,8 +95,9 @@ impl State {
     }
 
     /// The request begins in a cache that counts it here; what it had from another one is counted there.
-    pub(super) fn enter(&mut self, own: Option<Own>) {
+    pub(super) fn enter(&mut self, own: Option<Own>, key: &Bytes) {
         self.settle();
+        self.key = key.clone();
         self.account = own.map(ResponseAccount::new);
     }
 

@@ -660,7 +660,6 @@ fn decide_keep_alive(connection: &Http1Connection, request: &mut Request, head: 
         || u64::from(connection.client.requests.get()) >= u64::from(client.keepalive_requests)
         || connection.client.is_older_than(client.keepalive_time.duration())
         || connection.all().is_closing()
-        || !connection.is_still_served(request.current())
         || (disabled.msie6 && request.method() == Method::Post && request.is_msie6())
         || (disabled.safari && request.is_safari());
     if refused {

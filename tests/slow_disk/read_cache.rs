@@ -58,6 +58,7 @@ struct Site {
     server: Server,
     certificates: RootCertStore,
     image: DiskImage,
+    format: ImageFormat,
     _quiet: Quiet,
 }
 
@@ -100,7 +101,7 @@ fn on(format: ImageFormat, driver: Driver, test: impl Fn(&mut Site)) {
         skip("io_uring", "the server does not use io_uring here");
         return;
     }
-    let mut site = Site { server, certificates, image, _quiet: quiet };
+    let mut site = Site { server, certificates, image, format, _quiet: quiet };
     test(&mut site);
     assert_eq!(site.server.stop().code(), Some(0));
 }
@@ -208,7 +209,11 @@ fn ways_and_versions(site: &mut Site) {
             let name = format!("{directory}/{way:?}");
             let (path, content) = site.write(&name, 2 * MIB + 1);
             site.assert_right(way, &name, &content);
-            assert_dropped(&path);
+            // Without RWF_DONTCACHE, only the pool drops pages. What read-ahead brings while the pool reads a small
+            // chunk, the loop may send from memory.
+            if (directory, site.format) != ("chunks", ImageFormat::Btrfs) {
+                assert_dropped(&path);
+            }
             site.assert_right(way, &name, &content);
             site.assert_right(way, &name, &content);
             assert_kept(&path);

@@ -3,7 +3,6 @@
 
 mod api_client;
 mod builtin;
-mod cache_command;
 mod certificate_watch;
 mod cli;
 mod command_hints;
@@ -49,6 +48,7 @@ mod reader;
 mod reference;
 #[cfg(any(feature = "lint", feature = "migrate"))]
 mod regular_files;
+mod running_commands;
 mod server_process;
 mod service;
 mod settings;
@@ -166,10 +166,10 @@ fn command(asked: Subcommand, inherited: InheritedFds) -> Result<u8, String> {
         }
         Subcommand::Tool(tool) => tool.run(),
         Subcommand::Purge(order, options) => {
-            output::print(&cache_command::purge(order, &options)?).map(|()| 0)
+            output::print(&running_commands::purge(order, &options)?).map(|()| 0)
         }
         Subcommand::LogLevel(level, options) => {
-            output::print(&cache_command::set_log_level(level, &options)?).map(|()| 0)
+            output::print(&running_commands::set_log_level(level, &options)?).map(|()| 0)
         }
         Subcommand::Start(builtin) => {
             let place = ConfigPath::builtin(builtin)?;

@@ -306,7 +306,7 @@ impl ServerControl {
             Ok(Some(ToServer::LogLevel(id, level))) => {
                 // All workers look at it with their next line.
                 set_common_level(level);
-                self.tell(&ToMaster::Purged { id, result: Ok(0) });
+                self.tell(&ToMaster::Replied { id, result: Ok(0) });
             }
             Ok(Some(ToServer::ReloadFailed(reason))) => {
                 let text = format_args!("a new configuration was refused: {reason}");
@@ -515,7 +515,7 @@ impl ServerControl {
             }
             ServerEvent::Log(level, message) => self.log.log(level, message),
             ServerEvent::MemoryFreed => nowait_sys::memory::give_back(),
-            ServerEvent::Purged { id, result } => self.tell(&ToMaster::Purged { id, result }),
+            ServerEvent::Purged { id, result } => self.tell(&ToMaster::Replied { id, result }),
             ServerEvent::WorkerEnded { worker_set, index, error } => {
                 let expected = self.engine.worker_ended(worker_set);
                 if let Some(error) = &error {

@@ -149,11 +149,11 @@ pub enum ToMaster {
         /// The reason.
         reason: String,
     },
-    /// A purge has ended, or the level of logs was set.
-    Purged {
-        /// The number.
+    /// A forwarded request has been executed.
+    Replied {
+        /// The number of the request.
         id: u64,
-        /// The number of purged objects, or the error.
+        /// The number of purged objects (zero for other requests), or the error.
         result: Result<u64, String>,
     },
     /// Every event loop has made a turn since the last such message.
@@ -183,7 +183,7 @@ const READY: u32 = 16;
 const REFUSED: u32 = 17;
 const ALIVE: u32 = 20;
 const DRAINED: u32 = 18;
-const PURGED: u32 = 19;
+const REPLIED: u32 = 19;
 const MASTER: u32 = 32;
 
 /// Makes the socket pair between a master and a server process.
@@ -387,12 +387,12 @@ impl ToMaster {
                 body.bytes(reason.as_bytes());
                 REFUSED
             }
-            ToMaster::Purged { id, result } => {
+            ToMaster::Replied { id, result } => {
                 body.number(*id);
                 body.number(u64::from(result.is_ok()));
                 body.number(*result.as_ref().unwrap_or(&0));
                 body.bytes(result.as_ref().err().map_or(b"", |reason| reason.as_bytes()));
-                PURGED
+                REPLIED
             }
             ToMaster::Drained { number, workers } => {
                 body.number(*number);
@@ -418,12 +418,12 @@ impl ToMaster {
         Ok(Some(match kind {
             READY => ToMaster::Ready { number, workers: body.list()? as u32 },
             REFUSED => ToMaster::Refused { number, reason: body.string()? },
-            PURGED => {
+            REPLIED => {
                 let done = body.number()? != 0;
                 let objects = body.number()?;
                 let reason = body.string()?;
                 let result = if done { Ok(objects) } else { Err(reason) };
-                ToMaster::Purged { id: number, result }
+                ToMaster::Replied { id: number, result }
             }
             DRAINED => ToMaster::Drained { number, workers: body.list()? as u32 },
             ALIVE => ToMaster::Alive { round: number },
@@ -663,8 +663,8 @@ mod tests {
             ToMaster::Refused { number: 2, reason: "no".into() },
             ToMaster::Drained { number: 1, workers: 2 },
             ToMaster::Alive { round: 9 },
-            ToMaster::Purged { id: 3, result: Ok(7) },
-            ToMaster::Purged { id: 4, result: Err("no such cache".into()) },
+            ToMaster::Replied { id: 3, result: Ok(7) },
+            ToMaster::Replied { id: 4, result: Err("no such cache".into()) },
         ];
         for message in messages {
             message.send(&a).unwrap();

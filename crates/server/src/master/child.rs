@@ -379,7 +379,7 @@ impl Master {
                 }
                 self.children[index].kill(&self.log);
             }
-            ToMaster::Purged { id, result } => self.purging.ended(id, result),
+            ToMaster::Replied { id, result } => self.forwarded.ended(id, result),
             ToMaster::Alive { .. } => {
                 self.children[index].alive = true;
                 self.feed_watchdog();

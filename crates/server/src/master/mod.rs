@@ -9,9 +9,9 @@
 mod child;
 mod directories;
 mod introductions;
-mod purge;
 mod reload;
 mod renewal;
+mod requests;
 mod states;
 mod upgrade;
 
@@ -42,9 +42,9 @@ use crate::wire::ToServer;
 use child::Child;
 pub use child::EXIT_FATAL;
 use introductions::Introductions;
-use purge::Purges;
 use reload::PendingReload;
 use renewal::Renewal;
+use requests::ForwardedRequests;
 
 /// A server process that was told to stop fast but still runs after this time is killed. nginx repeats the signal
 /// after pauses of 50 ms that double, and kills when the next one would be longer than a second.
@@ -118,7 +118,7 @@ pub struct Master {
     /// A reload was requested while another was in progress.
     reload_again: bool,
     clients: Vec<crate::control::ControlClient>,
-    purging: Purges,
+    forwarded: ForwardedRequests,
     introductions: Introductions,
     /// `ssl_certificate_watch`
     renewal: Renewal,
@@ -218,7 +218,7 @@ impl Master {
             pending: None,
             reload_again: false,
             clients: Vec::new(),
-            purging: Purges::default(),
+            forwarded: ForwardedRequests::default(),
             introductions,
             renewal: Renewal::default(),
             stopping: None,

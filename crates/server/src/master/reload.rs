@@ -280,7 +280,7 @@ impl Master {
 
     /// The server process that was to take over a pending generation has died.
     pub(super) fn child_gone(&mut self, child: &Child) {
-        self.purging.lost(child.pid());
+        self.forwarded.lost(child.pid());
         self.forget_process(child.pid());
         let successor = self.children.iter().any(|other| !other.exiting);
         let Some(pending) = &self.pending else { return };

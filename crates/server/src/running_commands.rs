@@ -1,5 +1,5 @@
-//! `nowait cache purge` removes objects from a cache of the running server, `nowait log-level` sets the level of its
-//! error logs.
+//! Commands to the running server: `nowait cache purge` removes objects from a cache, `nowait log-level` sets the level
+//! of its error logs.
 //!
 //! Called by `main`. Sends the request to the control socket of the master named by the pid file, and
 //! prints the result.
@@ -43,7 +43,9 @@ fn ask(request: &ControlRequest, options: &CommandLine) -> Result<u64, String> {
     if place.builtin.is_some() {
         return Err(place.no_configuration());
     }
-    let settings = config::settings(&place).map_err(|refused| refused.rendered)?;
+    // The caller adds the program's name.
+    let without_name = |text: String| text.trim_start_matches("nowait: ").to_owned();
+    let settings = config::settings(&place).map_err(|refused| without_name(refused.rendered))?;
     let pid = pidfile::read(&settings.pid).map_err(|message| {
         let hint = pidfile::hint(&settings.pid);
         format!("[error] {message}\n  = hint: {hint}")

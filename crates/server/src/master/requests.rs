@@ -8,20 +8,20 @@ use crate::wire::{PurgeOrder, ToServer};
 
 /// Requests in progress.
 #[derive(Default)]
-pub struct Purges {
+pub struct ForwardedRequests {
     /// The number of the last one.
     last: u64,
-    waiting: Vec<WaitingPurge>,
+    waiting: Vec<WaitingRequest>,
 }
 
-struct WaitingPurge {
+struct WaitingRequest {
     id: u64,
     /// The server process that executes it.
     pid: u32,
     client: ControlClient,
 }
 
-impl Purges {
+impl ForwardedRequests {
     /// A request has been executed.
     pub fn ended(&mut self, id: u64, result: Result<u64, String>) {
         if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
@@ -32,7 +32,8 @@ impl Purges {
 
     /// A server process has ended.
     pub fn lost(&mut self, pid: u32) {
-        for WaitingPurge { client, .. } in self.waiting.extract_if(.., |waiting| waiting.pid == pid)
+        for WaitingRequest { client, .. } in
+            self.waiting.extract_if(.., |waiting| waiting.pid == pid)
         {
             client.reply(Err("the server process ended meanwhile"));
         }
@@ -64,15 +65,15 @@ impl Master {
         message: impl FnOnce(u64) -> ToServer,
     ) {
         let child = self.children.iter().find(|child| !child.exiting && child.is_listening());
-        let Some(child) = child.filter(|_| self.purging.waiting.len() < CLIENTS_MAX) else {
+        let Some(child) = child.filter(|_| self.forwarded.waiting.len() < CLIENTS_MAX) else {
             return client.reply(Err("the server is busy or not running"));
         };
         self.log.log(Level::Notice, format_args!("{what}"));
-        self.purging.last += 1;
-        let id = self.purging.last;
+        self.forwarded.last += 1;
+        let id = self.forwarded.last;
         if child.tell(&message(id), &self.log) != Delivery::Yes {
             return client.reply(Err("the server process does not listen"));
         }
-        self.purging.waiting.push(WaitingPurge { id, pid: child.pid(), client });
+        self.forwarded.waiting.push(WaitingRequest { id, pid: child.pid(), client });
     }
 }

@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 pub use nix::sys::wait::WaitStatus;
 use nix::sys::wait::{Id, WaitPidFlag};
@@ -185,6 +186,20 @@ pub fn kill_group(leader: u32) -> io::Result<()> {
     let leader = i32::try_from(leader).ok().filter(|leader| *leader > 1);
     let leader = leader.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
     Ok(nix::sys::signal::killpg(Pid::from_raw(leader), nix::sys::signal::Signal::SIGKILL)?)
+}
+
+/// Waits until a child has ended, or for this long; its status is not taken. False: it has not ended, or that is not
+/// known.
+pub fn has_ended_within(child: u32, time: Duration) -> bool {
+    let Some(child) = i32::try_from(child).ok().and_then(rustix::process::Pid::from_raw) else {
+        return false;
+    };
+    let Ok(ended) = rustix::process::pidfd_open(child, rustix::process::PidfdFlags::empty()) else {
+        return false;
+    };
+    let Ok(time) = rustix::event::Timespec::try_from(time) else { return false };
+    let mut ended = [rustix::event::PollFd::new(&ended, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut ended, Some(&time)).is_ok_and(|count| count > 0)
 }
 
 /// Whether a process with this id exists, whichever user it belongs to.

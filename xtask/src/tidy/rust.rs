@@ -30,7 +30,7 @@ const FILE_CALLS: &[(&str, &str)] = &[
     ("crates/http/src/files.rs", "resolves symbolic links, within blocking() of a pool"),
     (
         "crates/modules/src/acme/dns_hook.rs",
-        "waits for a killed program in a pool or the reaper; looks at the file while the configuration is read",
+        "looks at the program's file while the configuration is read",
     ),
 ];
 

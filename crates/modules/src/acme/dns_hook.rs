@@ -38,9 +38,9 @@ const OUTPUT_BYTES_MAX: usize = 2048;
 /// Bytes that are read with one look; a program that writes more waits for the next.
 const LOOK_BYTES_MAX: usize = 256 * 1024;
 
-/// How often to look for the end of a program that was killed, and the pause between two looks. One that waits
-/// for a hung disk may stay longer, as a zombie.
-const REAPING: (u32, Duration) = (100, Duration::from_millis(10));
+/// How long to wait for the end of a program that was killed. One that waits for a hung disk may stay longer, as a
+/// zombie.
+const REAPING_MAX: Duration = Duration::from_secs(1);
 
 /// Records that remain to be removed. The oldest are given up first.
 const RECORDS_MAX: usize = 100;
@@ -327,12 +327,8 @@ impl Drop for RunningHook {
         }
         // It may have ended meanwhile.
         let _ = process::kill_group(self.child.id());
-        let (looks, pause) = REAPING;
-        for _ in 0..looks {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(pause);
+        if process::has_ended_within(self.child.id(), REAPING_MAX) {
+            let _ = self.child.try_wait();
         }
     }
 }

@@ -153,10 +153,14 @@ impl Metric {
         let name = &entry.name;
         let family = name.text.split(|byte| *byte == b'{').next().unwrap_or_default();
         let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_:".contains(byte);
-        if family.is_empty() || !family.iter().all(is_name) {
+        let begins_well = family.first().is_some_and(|byte| !byte.is_ascii_digit());
+        if !begins_well || !family.iter().all(is_name) {
             return Err(name
                 .error(format!("invalid metric name \"{name}\""))
-                .expected("letters, digits and underscores; only labels can contain variables"));
+                .expected(
+                    "letters, digits and underscores, no digit at the beginning; only labels can contain \
+                     variables",
+                ));
         }
         if !value.text.starts_with(b"$") {
             return Err(value.error(format!("metric value \"{value}\" is not a variable")));

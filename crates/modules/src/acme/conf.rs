@@ -66,8 +66,8 @@ nowait_conf::rows! {
     block "acme_issuer" => acme_issuer, in HTTP, take exactly(1), args "name { ... }";
     /// Obtains the server's certificate from this issuer, for the given names and addresses (default: those
     /// of `server_name`). Wildcards at the beginning (`*.example.org`) need the challenge `dns-01`, because no
-    /// other can prove them, and regular expressions are refused; `.example.org` counts as `example.org`. `key` is the kind of the private key, with its size in
-    /// bits (default `ecdsa:256`).
+    /// other can prove them, and regular expressions are refused; `.example.org` counts as `example.org`. `key` is
+    /// the kind of the private key, with its size in bits (default `ecdsa:256`).
     ///
     /// The certificate is ordered at the start. It is renewed when the issuer suggests (RFC 9773), otherwise
     /// after about two thirds of its lifetime. `ssl_certificate $acme_certificate;` and

@@ -21,9 +21,9 @@ nowait_conf::rows! {
     pub static PROGRESS_ROWS, module "upload_progress";
 
     /// Defines a zone that tracks uploads by their identifiers. An upload takes 256 bytes if its identifier has at
-    /// most 56, so `1m` tracks 4096. If the zone is full, the finished upload whose time ends first is forgotten; while all of
-    /// its uploads are in progress, further ones are received without being tracked, and the error log says so.
-    /// Reloads keep the zone while its name and size stay the same.
+    /// most 56, so `1m` tracks 4096. If the zone is full, the finished upload whose time ends first is forgotten;
+    /// while all of its uploads are in progress, further ones are received without being tracked, and the error log
+    /// says so. Reloads keep the zone while its name and size stay the same.
     "upload_progress" => upload_progress, in HTTP, take exactly(2), args "zone size";
     /// Tracks the uploads of a location in a zone, and remembers them for a time after they have finished. The
     /// client gives each POST request an identifier, as the header field `X-Progress-ID` or as the argument of that

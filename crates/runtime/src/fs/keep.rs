@@ -160,7 +160,7 @@ impl FileHandle {
         Ok(count)
     }
 
-    /// Whether this process has used the range, and kept it, in the last minutes.
+    /// Whether this process has used the range, and kept it, within the last hour.
     fn is_in_use(&self, offset: u64, len: u64) -> bool {
         let mut pieces =
             offset / known::PIECE_BYTES..(offset.saturating_add(len)).div_ceil(known::PIECE_BYTES);
